@@ -1,0 +1,24 @@
+"""Neural rerankers that follow a fast retriever, as PyTerrier transformers.
+
+The names below are imported when they are first used, so that ``import pyterrier_cascade`` costs nothing.
+"""
+
+from importlib import import_module
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "BM25": "pyterrier_cascade.bm25",
+}
+
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name):
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__():
+    return sorted([*globals(), *__all__])
