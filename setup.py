@@ -15,7 +15,7 @@ setup(
     description="Cascade Transformers, TANDA, DC-BERT and hierarchical rankers as PyTerrier transformers",
     long_description=(ROOT / "README.rst").read_text(encoding="utf-8"),
     long_description_content_type="text/x-rst",
-    license="Apache-2.0",
+    license="MIT",
     license_files=["LICENSE"],
     python_requires=">=3.10",
     packages=find_packages(include=["pyterrier_cascade", "pyterrier_cascade.*"]),

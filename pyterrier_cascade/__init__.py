@@ -9,6 +9,9 @@ __version__ = "0.1.0"
 
 _HOME = {
     "BM25": "pyterrier_cascade.bm25",
+    "CrossEncoder": "pyterrier_cascade.crossencoder.ranker",
+    "RelativeCost": "pyterrier_cascade.measures",
+    "Training": "pyterrier_cascade.training.settings",
 }
 
 __all__ = sorted(_HOME)

@@ -1,0 +1,66 @@
+"""The data sets of the papers behind ``pt.get_dataset("as2:...")``.
+
+===============================  ==============================================================================
+``as2:facts/<split>``            invented facts, generated, nothing to download
+``as2:wikiqa/<mode>/<split>``    WikiQA
+``as2:trecqa/<mode>/<split>``    TREC-QA
+``as2:squad-open/<name>``        retrieval of SQuAD paragraphs: ``dev-v1.1``, ``new_wiki_v1.0``
+``as2:squad-open``               the same with ``file="path/to/any-squad-shaped.json"``
+===============================  ==============================================================================
+
+A split is ``train``, ``dev`` or ``test``, a mode one of :class:`Mode`; without a mode it is the papers' use of that
+split. Files come from ``pt.get_dataset(..., folder="...")``, from the folder that the environment variable
+``PTC_DATA`` names, or are downloaded once from their official address.
+"""
+
+from collections.abc import Iterable
+
+import pyterrier as pt
+
+from .base import AnswerSelection, AS2Dataset, SquadOpen
+from .generated import GeneratedFacts
+from .modes import Mode
+from .squad import SHELVES, SquadFile
+from .text_loader import TextLoader
+from .trecqa import TrecQA
+from .wikiqa import WikiQA
+
+__all__ = ["AS2Provider", "GeneratedFacts", "Mode", "SquadFile", "TextLoader", "TrecQA", "WikiQA"]
+
+LABELLED = {kind.name: kind for kind in (GeneratedFacts, TrecQA, WikiQA)}
+
+
+class AS2Provider(pt.datasets.DatasetProvider):
+    """The provider of the prefix ``as2:``."""
+
+    def get_dataset(self, name: str) -> AS2Dataset:
+        """Returns the data set of that name; reads and downloads nothing.
+
+        Raises:
+            KeyError: If there is none; the message lists what there is.
+        """
+        match name.split("/"):
+            case ["squad-open"]:
+                return SquadOpen(SquadFile())
+            case ["squad-open", release] if release in SHELVES:
+                return SquadOpen(SquadFile(release))
+            case [kind, split] if _exists(kind, split):
+                return AnswerSelection(LABELLED[kind](), split)
+            case [kind, mode, split] if _exists(kind, split) and mode in set(Mode):
+                return AnswerSelection(LABELLED[kind](), split, Mode(mode))
+        raise KeyError(
+            f"as2 has no {name!r}; it has <{'|'.join(LABELLED)}>/[<{'|'.join(Mode)}>/]<train|dev|test>, "
+            f"squad-open/<{'|'.join(SHELVES)}>, and squad-open with file=..."
+        )
+
+    def list_dataset_names(self) -> Iterable[str]:
+        """Returns all names; those without a mode stand for the papers' use."""
+        for kind in LABELLED.values():
+            for split in kind.default_modes:
+                yield f"{kind.name}/{split}"
+                yield from (f"{kind.name}/{mode.value}/{split}" for mode in Mode)
+        yield from (f"squad-open/{release}" for release in SHELVES)
+
+
+def _exists(kind: str, split: str) -> bool:
+    return kind in LABELLED and split in LABELLED[kind].default_modes

@@ -1,0 +1,6 @@
+"""BM25 without Java: an index that is a retriever, and a scorer of given candidates, over bm25s."""
+
+from .retriever import BM25
+from .scorer import BM25Scorer, BM25TextLoader
+
+__all__ = ["BM25", "BM25Scorer", "BM25TextLoader"]

@@ -1,0 +1,114 @@
+"""An index on disk: strings without pickles, and a folder that is there whole or not at all."""
+
+import json
+import os
+import shutil
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+
+META = "pt_meta.json"
+KIND = {"type": "sparse_index", "format": "bm25s", "package_hint": "pyterrier_cascade", "version": 1}
+
+
+class Strings:
+    """A list of strings as one array of bytes, so that it can be saved, mapped from disk and read in part.
+
+    Args:
+        blob: the strings in UTF-8, one after the other. *Shape:* (n_bytes,)
+        ends: where each string ends in ``blob``. *Shape:* (n_strings,)
+    """
+
+    def __init__(self, blob, ends):
+        """Takes both arrays as they are."""
+        self.blob = blob
+        self.ends = ends
+
+    def __len__(self):
+        """Returns the number of strings."""
+        return len(self.ends)
+
+    @classmethod
+    def pack(cls, strings):
+        """The same strings as bytes; text that UTF-8 forbids (lone surrogates) is kept too."""
+        encoded = [string.encode("utf-8", "surrogatepass") for string in strings]
+        ends = np.cumsum([len(part) for part in encoded], dtype="<i8")
+        return cls(np.frombuffer(b"".join(encoded), dtype=np.uint8), ends)
+
+    def take(self, positions):
+        """The strings at these positions as an object array; each one is decoded once."""
+        codes, wanted = pd.factorize(np.asarray(positions))
+        view = memoryview(self.blob)
+        spans = zip(np.where(wanted > 0, self.ends[wanted - 1], 0).tolist(), self.ends[wanted].tolist(), strict=True)
+        decoded = [str(view[start:end], "utf-8", "surrogatepass") for start, end in spans]
+        return np.array(decoded, dtype=object)[codes]
+
+    def save(self, folder, name):
+        """Writes ``<name>.bytes.npy`` and ``<name>.ends.npy``."""
+        np.save(folder / f"{name}.bytes.npy", self.blob, allow_pickle=False)
+        np.save(folder / f"{name}.ends.npy", self.ends, allow_pickle=False)
+
+    @classmethod
+    def open(cls, folder, name):
+        """The strings that ``save`` wrote, memory-mapped."""
+        return cls(*(np.load(folder / f"{name}.{part}.npy", mmap_mode="r") for part in ("bytes", "ends")))
+
+
+def check_folder(folder):
+    """Raises unless ``folder`` looks like a finished index; looks at names only."""
+    if not folder.is_dir():
+        raise FileNotFoundError(f"no BM25 index at {str(folder)!r}; make one with BM25.from_docs(docs).save(path)")
+    if not (folder / META).is_file():
+        raise FileNotFoundError(
+            f"{str(folder)!r} is not a finished BM25 index: {META}, which is written last, is missing; "
+            "copy it again or delete the folder and save the index again"
+        )
+
+
+def read_meta(folder):
+    """The metadata of the index in ``folder``, once its kind and the sizes of its files have been checked."""
+    check_folder(folder)
+    meta = json.loads((folder / META).read_text(encoding="utf-8"))
+    if any(meta.get(key) != KIND[key] for key in ("type", "format", "version")):
+        seen = ", ".join(f"{key} {meta.get(key)!r}" for key in ("type", "format", "version"))
+        raise ValueError(f"{str(folder)!r} holds {seen}; this BM25 reads sparse_index, bm25s, version 1")
+    for name, size in meta["files"].items():
+        file = folder / name
+        if not file.is_file() or file.stat().st_size != size:
+            raise ValueError(f"{str(file)!r} is missing or not of its {size} bytes; copy or save the index again")
+    return meta
+
+
+@contextmanager
+def published(path, overwrite):
+    """A temporary folder that becomes ``path`` at the end, or vanishes if something fails."""
+    path = Path(path).absolute()
+    _check_free(path, overwrite)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    old = path.with_name(f".{path.name}.old")
+    with pt.io.finalized_directory(str(path)) as folder:
+        yield Path(folder)
+        if path.exists():
+            shutil.rmtree(old, ignore_errors=True)
+            os.replace(path, old)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def write_meta(folder, fields):
+    """Writes the metadata, which says that the folder is finished."""
+    files = {file.name: file.stat().st_size for file in sorted(folder.iterdir())}
+    (folder / META).write_text(json.dumps({**KIND, **fields, "files": files}, indent=1), encoding="utf-8")
+
+
+def _check_free(path, overwrite):
+    if not os.path.lexists(path):
+        return
+    if not overwrite:
+        raise FileExistsError(f"{str(path)!r} exists; choose another path or pass overwrite=True")
+    try:
+        read_meta(path)
+    except (OSError, ValueError) as error:
+        raise FileExistsError(f"{str(path)!r} is no finished BM25 index; to replace it, delete it first") from error

@@ -1,0 +1,93 @@
+"""Weights that are read when they are first needed."""
+
+import hashlib
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+class Checkpoint:
+    """A module and its tokenizer, loaded on first use and shared by all copies of a ranker.
+
+    Pickling leaves the weights behind and loads them again from the source, except weights that were trained and not
+    saved: those exist nowhere else and travel with the pickle.
+
+    Args:
+        load: A function of this package that returns an object with ``module`` and ``tokenizer``.
+        source: A folder or a Hub name, handed to ``load``.
+        **options: What else is handed to ``load`` (for example ``layers``).
+    """
+
+    def __init__(self, load: Callable[..., Any], source: str, **options):
+        self.load, self.source, self.options = load, str(source), options
+        self.fitted: str | None = None
+        self.history: list[dict] = []
+        self._loaded, self._lock, self._weights = None, threading.RLock(), None
+
+    @property
+    def loaded(self):
+        """What ``load`` returned; the first use loads it."""
+        with self._lock:
+            if self._loaded is None:
+                loaded = self.load(self.source, **self.options)
+                if self._weights is not None:
+                    from safetensors.torch import load as from_bytes
+
+                    loaded.module.load_state_dict(from_bytes(self._weights))
+                    loaded.untrained = None
+                    self._weights = None
+                self._loaded = loaded
+            return self._loaded
+
+    @property
+    def lock(self) -> threading.RLock:
+        """Held by whoever uses the tokenizer, which two threads must not share."""
+        return self._lock
+
+    def _state(self) -> bytes:
+        from safetensors.torch import save
+
+        state = self.loaded.module.state_dict()
+        return save({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()})
+
+    def mark_fitted(self, history: list[dict]) -> None:
+        """Notes that the weights are no longer those of the source."""
+        self.loaded.untrained = None
+        self.history = history
+        self.fitted = hashlib.sha256(self._state()).hexdigest()
+
+    def save(self, path: str) -> None:
+        """Writes the weights, configuration and tokenizer the Hugging Face way; the checkpoint then stands for them."""
+        target = Path(path)
+        if target.exists() and not target.is_dir():
+            raise FileExistsError(f"{path} is a file; save_pretrained writes a folder")
+        self.loaded.module.save_pretrained(path)
+        self.loaded.tokenizer.save_pretrained(path)
+        self.source, self.options, self.fitted = str(path), {}, None
+
+    def __eq__(self, other):
+        """Checkpoints are equal when they name the same weights."""
+        if not isinstance(other, Checkpoint):
+            return NotImplemented
+        return self._identity() == other._identity()
+
+    def __hash__(self):
+        """Equal checkpoints hash alike."""
+        return hash(self._identity())
+
+    def _identity(self) -> tuple:
+        return (self.load, self.source, tuple(sorted(self.options.items())), self.fitted)
+
+    def __repr__(self):
+        """Returns the source, with the hash of what training made of it."""
+        return f"{self.source!r} fitted to {self.fitted[:8]}" if self.fitted else repr(self.source)
+
+    def __getstate__(self):
+        state = self.__dict__.copy()
+        state["_weights"] = (self._weights or self._state()) if self.fitted else None
+        state["_loaded"] = state["_lock"] = None
+        return state
+
+    def __setstate__(self, state):
+        self.__dict__.update(state, _lock=threading.RLock())

@@ -1,0 +1,153 @@
+"""The monolithic reranker over results frames."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_cascade import frames
+from pyterrier_cascade.checkpoint import Checkpoint
+from pyterrier_cascade.crossencoder import model as crossencoder
+from pyterrier_cascade.encoder.device import check_precision, device_of
+from pyterrier_cascade.encoder.pairs import TokenPairs, tokenize
+from pyterrier_cascade.ranker import NeuralRanker
+from pyterrier_cascade.training.settings import Training
+
+PASSAGES = {"first": None, "max": np.maximum, "mean": np.add}
+
+
+class CrossEncoder(NeuralRanker):
+    """Scores each candidate by one encoder that reads query and document together (CT-4, TA-2).
+
+    Choose it where quality matters more than time, or as the baseline that the faster rankers are measured against::
+
+        bm25 >> CrossEncoder.from_pretrained("cross-encoder/ms-marco-MiniLM-L6-v2")
+
+    The score is the log-odds of relevance. Besides ``score`` and ``rank`` the result has ``exit_layer``, the layer
+    whose head gave the score, and the query columns that :data:`~pyterrier_cascade.RelativeCost` reads.
+
+    Args:
+        model: A folder or a Hub name: a Hugging Face sequence classifier of one or two outputs, or a bare encoder,
+            which gets a fresh head to be trained.
+        max_length: The most tokens of query and document together; only the document is cut.
+        passages: What a longer document's score is: that of its ``"first"`` passage (the rest is cut off), or the
+            ``"max"`` or ``"mean"`` over all its passages.
+        precision: ``"fp32"``, or ``"bf16"`` where the hardware has it.
+        device: For example ``"cpu"`` or ``"cuda:0"``; by default a GPU where there is one.
+        token_budget: The most tokens of a batch; by default what suits the device.
+        verbose: Whether to show progress.
+        text_field: The column with the document's text.
+        training: How :meth:`fit` trains.
+    """
+
+    def __init__(
+        self,
+        model: str | Checkpoint,
+        *,
+        max_length: int = 512,
+        passages: str = "first",
+        precision: str = "fp32",
+        device: str | None = None,
+        token_budget: int | None = None,
+        verbose: bool = False,
+        text_field: str = "text",
+        training: Training = Training(),
+    ):
+        if passages not in PASSAGES:
+            raise ValueError(f"passages must be one of {', '.join(PASSAGES)}, not {passages!r}")
+        check_precision(precision)
+        if max_length < 8:
+            raise ValueError(f"max_length={max_length} leaves no room for a query and a document; use 8 or more")
+        self.model = model if isinstance(model, Checkpoint) else Checkpoint(crossencoder.load, model)
+        self.max_length, self.passages, self.precision = max_length, passages, precision
+        self.device, self.token_budget, self.verbose = device, token_budget, verbose
+        self.text_field, self.training = text_field, training
+
+    @classmethod
+    def from_pretrained(cls, name_or_path: str, *, layers: int | None = None, trust_remote_code=False, **settings):
+        """Returns a ranker on the weights in a folder or on the Hub; nothing is loaded before they are needed.
+
+        Args:
+            name_or_path: A folder, or a name on the Hugging Face Hub.
+            layers: Keep only the first so many layers.
+            trust_remote_code: Whether code that comes with the model may run.
+            **settings: Any of the class's settings.
+        """
+        options = {"layers": layers, "trust_remote_code": trust_remote_code}
+        options = {name: value for name, value in options.items() if value}
+        return cls(Checkpoint(crossencoder.load, name_or_path, **options), **settings)
+
+    def truncate(self, layers: int) -> "CrossEncoder":
+        """Returns a ranker of the first ``layers`` layers with weights of its own, to be trained (CT-6).
+
+        Args:
+            layers: How many of the encoder's layers to keep.
+        """
+        if self.model.fitted:
+            raise ValueError("these weights were trained and not saved; call save_pretrained(folder), then truncate")
+        model = Checkpoint(self.model.load, self.model.source, **(self.model.options | {"layers": layers}))
+        return type(self)(**(self.settings() | {"model": model}))
+
+    def new_columns(self):
+        """Returns the layer that scored and the cost columns."""
+        return {"exit_layer": np.int64, frames.COST: np.float64, frames.FULL_COST: np.float64}
+
+    def score(self, frame: pd.DataFrame, blocks: frames.Blocks) -> dict[str, np.ndarray]:
+        """Returns the relevance of each candidate and what it cost."""
+        model = self.model.loaded
+        if model.untrained:
+            warnings.warn(f"{model.untrained}: train it with fit() before its scores mean anything", stacklevel=3)
+        pairs = self._tokenize(frame)
+        n_inputs = np.bincount(pairs.owner, minlength=len(frame))
+        return {
+            "score": self._relevance(pairs, len(frame), self.precision),
+            "exit_layer": np.full(len(frame), model.layers),
+            **frames.charged(frame, blocks, n_inputs * model.layers, n_inputs * model.full_layers),
+        }
+
+    def _tokenize(self, frame: pd.DataFrame, passages: bool | None = None) -> TokenPairs:
+        with self.model.lock:
+            return tokenize(
+                self.model.loaded.tokenizer,
+                frames.texts(frame, "query"),
+                frames.texts(frame, self.text_field),
+                max_length=min(self.max_length, self.model.loaded.length_limit),
+                passages=self.passages != "first" if passages is None else passages,
+            )
+
+    def _relevance(self, pairs: TokenPairs, n_rows: int, precision: str) -> np.ndarray:
+        """Returns the score of each row, ``(n_rows,)``, over its passages."""
+        device = device_of(self.device)
+        budget = self.token_budget or (2_048 if device.type == "cpu" else 65_536)
+        with pt.tqdm(total=len(pairs.owner), desc="CrossEncoder", unit="pair", disable=not self.verbose) as bar:
+            scores = crossencoder.score(
+                self.model.loaded, pairs, budget=budget, device=device, precision=precision, progress=bar.update
+            )
+        if self.passages == "first":
+            return scores
+        starts = np.searchsorted(pairs.owner, np.arange(n_rows))
+        whole = PASSAGES[self.passages].reduceat(scores, starts)
+        return whole if self.passages == "max" else whole / np.bincount(pairs.owner, minlength=n_rows)
+
+    def train(self, train: pd.DataFrame, dev: pd.DataFrame | None, dev_qrels: pd.DataFrame | None) -> None:
+        """Trains all layers and the head on labelled pairs; a long document is its first passage (TA-2)."""
+        from pyterrier_cascade.training.trainer import Examples, train_model
+
+        examples = Examples.of(train, self._tokenize(train, passages=False))
+        dev_pairs = None if dev is None else self._tokenize(dev)
+
+        def measure_dev(precision: str) -> float:
+            scores = self._relevance(dev_pairs, len(dev), precision)
+            return frames.mean_average_precision(dev, scores, dev_qrels)
+
+        history = train_model(
+            self.model.loaded.module,
+            examples,
+            self.training,
+            device=device_of(self.device),
+            compute_loss=lambda module, inputs, labels: crossencoder.loss(module(**inputs).logits, labels),
+            measure_dev=measure_dev if dev is not None else None,
+            verbose=self.verbose,
+        )
+        self.model.mark_fitted(history)

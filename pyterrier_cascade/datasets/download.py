@@ -1,0 +1,98 @@
+"""Downloading a data file: a progress bar, a checksum, and only whole files under the final name."""
+
+import gzip
+import hashlib
+import os
+import zipfile
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from http.client import HTTPException
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from urllib.request import urlopen
+
+import pyterrier as pt
+
+TIMEOUT_SECONDS = 60
+CHUNK_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A file of a data set and where it officially comes from.
+
+    Args:
+        name: The name under which it is kept.
+        url: Its address. A ``.gz`` is unpacked; in a ``.zip`` it is ``member``.
+        sha256: The checksum of the unpacked content.
+        member: The path inside the zip file.
+        aliases: Other names under which a user's folder may have it.
+    """
+
+    name: str
+    url: str
+    sha256: str
+    member: str | None = None
+    aliases: tuple[str, ...] = ()
+
+
+def download(files: Sequence[DataFile], folder: Path) -> None:
+    """Downloads files that share one address into ``folder``; each appears there whole and checked, or not at all.
+
+    Raises:
+        FileNotFoundError: If the address does not deliver.
+        ValueError: If what it delivers is damaged or not the expected content.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=".part-", dir=folder) as tmp:
+        raw = Path(tmp) / "raw"
+        _fetch(files[0], raw)
+        for file in files:
+            part = Path(tmp) / file.name
+            _write(part, _checked(file, _unpack(file, raw)))
+            os.replace(part, folder / file.name)
+
+
+def _fetch(file: DataFile, path: Path) -> None:
+    try:
+        with urlopen(file.url, timeout=TIMEOUT_SECONDS) as response, open(path, "wb") as out:
+            total = int(response.headers.get("Content-Length", 0)) or None
+            with pt.tqdm(desc=f"downloading {file.name}", total=total, unit="B", unit_scale=True) as bar:
+                while chunk := response.read(CHUNK_BYTES):
+                    bar.update(out.write(chunk))
+            if total is not None and out.tell() != total:
+                raise ConnectionError(f"the connection ended after {out.tell()} of {total} bytes")
+    except (OSError, HTTPException) as err:
+        raise FileNotFoundError(
+            f"{file.name} could not be downloaded from {file.url} ({err}); try again, or get it yourself and name its "
+            f"folder with folder=... or PTC_DATA"
+        ) from err
+
+
+def _unpack(file: DataFile, raw: Path) -> bytes:
+    try:
+        if file.member is not None:
+            with zipfile.ZipFile(raw) as archive:
+                return archive.read(file.member)
+        data = raw.read_bytes()
+        return gzip.decompress(data) if file.url.endswith(".gz") else data
+    except (OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as err:
+        raise ValueError(f"{file.url} delivered no {file.name} that can be unpacked ({err}); nothing was kept") from err
+
+
+def _checked(file: DataFile, content: bytes) -> bytes:
+    seen = hashlib.sha256(content).hexdigest()
+    if seen != file.sha256:
+        raise ValueError(
+            f"{file.name} from {file.url} has sha256 {seen} instead of {file.sha256}; nothing was kept. Try again; if "
+            f"the official file has changed, get it yourself and name its folder with folder=... or PTC_DATA"
+        )
+    return content
+
+
+def _write(path: Path, content: bytes) -> None:
+    with open(path, "wb") as out:
+        out.write(content)
+        out.flush()
+        os.fsync(out.fileno())

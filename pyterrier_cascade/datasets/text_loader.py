@@ -1,0 +1,88 @@
+"""From document numbers to their text."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+import pyterrier as pt
+
+from .collection import Collection
+
+MAX_NAMED = 5
+
+
+class TextLoader(pt.Transformer):
+    """Adds the text of each row's ``docno``, as ``pt.text.get_text(dataset)`` does for any data set.
+
+    Rows, order, index and the other columns stay; a column of the same name is replaced. It holds the description of
+    a collection and no text, so it pickles in a few hundred bytes.
+
+    Args:
+        collection: What to read from.
+        fields: The columns to add, ``"*"`` for all that the collection has.
+    """
+
+    def __init__(self, collection: Collection, fields: Sequence[str] | str = "*"):
+        """Reads nothing."""
+        super().__init__()
+        self.collection = collection
+        self.fields = _checked_fields(collection, fields)
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Returns ``inp`` with the fields added.
+
+        Raises:
+            KeyError: If a ``docno`` is not in the collection.
+        """
+        pt.validate.columns(inp, includes=["docno"], context=self)
+        if inp.empty:
+            return inp.assign(**{field: pd.Series(dtype=str) for field in self.fields})
+        documents = self.collection.documents()
+        positions = documents.index.get_indexer(inp["docno"])
+        if (positions < 0).any():
+            raise KeyError(self._unknown(inp["docno"][positions < 0]))
+        return inp.assign(**{field: documents[field].array.take(positions) for field in self.fields})
+
+    def _unknown(self, docnos: pd.Series) -> str:
+        names = [repr(docno) for docno in docnos.drop_duplicates()]
+        more = ", ..." if len(names) > MAX_NAMED else ""
+        return (
+            f"{len(names)} docno not in as2:{self.collection.name}: {', '.join(names[:MAX_NAMED])}{more}; "
+            f"were these rows retrieved from another corpus?"
+        )
+
+    def fuse_rank_cutoff(self, k: int) -> pt.Transformer:
+        """Returns the cutoff followed by this: fewer rows to look up."""
+        return pt.RankCutoff(k) >> self
+
+    def schematic(self, *, input_columns=None) -> dict:
+        """Returns how the loader is drawn."""
+        return {
+            "label": "TextLoader",
+            "settings": {"dataset": f"as2:{self.collection.name}", "fields": list(self.fields)},
+            "help_url": "https://pyterrier.readthedocs.io/en/latest/text.html",
+        }
+
+    def subtransformers(self) -> dict:
+        """Returns none."""
+        return {}
+
+    def __eq__(self, other):
+        """Loaders are equal when they read the same fields of the same collection."""
+        return type(other) is type(self) and (other.collection, other.fields) == (self.collection, self.fields)
+
+    def __hash__(self):
+        """Equal loaders hash alike."""
+        return hash((self.collection, self.fields))
+
+    def __repr__(self):
+        """Returns what can be typed back in."""
+        return f"TextLoader({self.collection!r}, {list(self.fields)})"
+
+
+def _checked_fields(collection: Collection, fields: Sequence[str] | str) -> tuple[str, ...]:
+    known = collection.text_fields
+    chosen = known if fields == "*" else (fields,) if isinstance(fields, str) else tuple(fields)
+    unknown = [field for field in chosen if field not in known]
+    if unknown or not chosen:
+        raise ValueError(f"as2:{collection.name} has no fields {unknown}; choose among {list(known)} or '*'")
+    return chosen

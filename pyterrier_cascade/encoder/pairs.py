@@ -1,0 +1,98 @@
+"""Query and document as one input, with the tokenizer's own special tokens (CT-5)."""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+
+MIN_DOCUMENT = 16
+"""The tokens that a query must leave to the document; only a query longer than that allows is cut itself."""
+
+
+@dataclass(frozen=True)
+class TokenPairs:
+    """Tokenised pairs; a document longer than the limit may be several passages, each an input of its own.
+
+    Attributes:
+        columns: The token lists by the model's argument name (``input_ids``, ``token_type_ids`` where it takes them).
+        owner: The pair that each input belongs to, shape ``(n_inputs,)``, ascending.
+        pad: The value that fills each column up.
+    """
+
+    columns: dict[str, list[list[int]]]
+    owner: np.ndarray
+    pad: dict[str, int]
+
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        """The number of tokens of each input, shape ``(n_inputs,)``."""
+        return np.fromiter(map(len, self.columns["input_ids"]), dtype=np.int64, count=len(self.owner))
+
+    def batch(self, rows: Sequence[int]) -> dict[str, torch.Tensor]:
+        """Returns the padded inputs of some rows and their attention mask, each ``(len(rows), longest)``."""
+        rows = np.asarray(rows)
+        real = np.arange(self.lengths[rows].max()) < self.lengths[rows, None]
+        tensors = {"attention_mask": torch.from_numpy(real.astype(np.int64))}
+        for name, lists in self.columns.items():
+            filled = np.full(real.shape, self.pad[name], dtype=np.int64)
+            filled[real] = np.concatenate([lists[row] for row in rows])
+            tensors[name] = torch.from_numpy(filled)
+        return tensors
+
+
+def tokenize(
+    tokenizer, queries: list[str], texts: list[str], *, max_length: int = 512, passages: bool = False
+) -> TokenPairs:
+    """Returns pairs as token ids, cut to ``max_length`` by shortening the document only.
+
+    Args:
+        tokenizer: A fast Hugging Face tokenizer.
+        queries: One query for each pair.
+        texts: One document for each pair.
+        max_length: The most tokens of an input, special tokens included.
+        passages: Whether what is cut off becomes further inputs of the same pair, overlapping by a quarter of the
+            limit, instead of being dropped.
+    """
+    queries, room = _fit_queries(tokenizer, queries, max_length)
+    encoded = tokenizer(
+        queries,
+        [_encodable(text) for text in texts],
+        truncation="only_second",
+        max_length=max_length,
+        stride=min(max_length // 4, room // 2) if passages else 0,
+        return_overflowing_tokens=passages,
+        return_attention_mask=False,
+    )
+    columns = {name: encoded[name] for name in tokenizer.model_input_names if name in encoded}
+    owner = encoded["overflow_to_sample_mapping"] if passages else range(len(queries))
+    pad = dict.fromkeys(columns, 0) | {"input_ids": tokenizer.pad_token_id or 0}
+    return TokenPairs(columns, np.asarray(owner, dtype=np.int64), pad)
+
+
+def _fit_queries(tokenizer, queries: list[str], max_length: int) -> tuple[list[str], int]:
+    """Returns the queries, the longest ones cut, and the least room that one of them leaves to a document."""
+    unique = list(dict.fromkeys(queries))
+    encodable = [_encodable(query) for query in unique]
+    limit = max_length - tokenizer.num_special_tokens_to_add(pair=True) - min(MIN_DOCUMENT, max_length // 2)
+    encoded = tokenizer(encodable, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    lengths = [len(ids) for ids in encoded["input_ids"]]
+    longest = max(lengths, default=0)
+    if longest > limit:
+        cut = sum(length > limit for length in lengths)
+        warnings.warn(
+            f"{cut} of {len(unique)} queries have more than {limit} tokens (the longest {longest}) and are cut, "
+            f"so that a document fits beside them in max_length={max_length}",
+            stacklevel=2,
+        )
+        ends = [offsets[limit - 1][1] if len(offsets) > limit else None for offsets in encoded["offset_mapping"]]
+        encodable = [query[:end] for query, end in zip(encodable, ends, strict=True)]
+    fitted = dict(zip(unique, encodable, strict=True))
+    return [fitted[query] for query in queries], max(max_length - min(longest, limit), MIN_DOCUMENT)
+
+
+def _encodable(text: str) -> str:
+    """Returns the text with lone surrogates, which no tokenizer takes, replaced."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")

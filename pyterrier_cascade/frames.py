@@ -1,0 +1,197 @@
+"""Results frames in and out: the only module that knows pandas' quirks.
+
+A *block* is one query and its candidates. Rows arrive in any order, with a non-unique index and interleaved qids, so
+rows are addressed by position throughout.
+"""
+
+import warnings
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+
+COST, FULL_COST = "q_cost", "q_cost_full"
+"""Query columns with the layers run over all of a query's candidates so far, and what the full encoder would have run.
+
+They start with ``q``, so PyTerrier keeps them as long as the query has a row left: a stage that drops candidates does
+not lose what they cost.
+"""
+
+TEXT_HINT = (
+    "The retriever returned no {field!r}; put a text loader before this transformer: "
+    "`retriever >> pt.text.get_text(dataset_or_index) >> ...`, or use pyterrier_cascade.BM25, which returns it."
+)
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """The blocks of a frame: ``codes[i]`` is the block of row i; blocks are numbered as their qids first appear."""
+
+    codes: np.ndarray
+    qids: np.ndarray
+
+    @classmethod
+    def of(cls, frame: pd.DataFrame) -> "Blocks":
+        """Returns the blocks of a frame with a ``qid`` column; a missing qid is an error."""
+        codes, qids = pd.factorize(frame["qid"])
+        if len(codes) and codes.min() < 0:
+            raise ValueError(
+                f"qid is missing in row {int(np.argmin(codes))} of {len(codes)}; every row needs a query id"
+            )
+        return cls(codes, np.asarray(qids))
+
+    def __len__(self) -> int:
+        """Returns the number of blocks."""
+        return len(self.qids)
+
+    @cached_property
+    def sizes(self) -> np.ndarray:
+        """The number of candidates of each block, shape ``(n_blocks,)``."""
+        return np.bincount(self.codes, minlength=len(self.qids))
+
+    def __iter__(self):
+        """Yields the row positions of each block, in the frame's order."""
+        yield from np.split(np.argsort(self.codes, kind="stable"), np.cumsum(self.sizes)[:-1]) if len(self) else ()
+
+    def sums(self, values: np.ndarray) -> np.ndarray:
+        """Returns the sum of a value of the rows over each row's block, shape ``(n_rows,)``."""
+        return np.bincount(self.codes, weights=values, minlength=len(self.qids))[self.codes]
+
+
+def validate(frame: pd.DataFrame, *, context: pt.Transformer, text_field: str | None = "text") -> None:
+    """Checks that a frame holds queries and candidates (and their text, unless ``text_field`` is None)."""
+    columns = ["query"] if text_field is None else ["query", text_field]
+    try:
+        pt.validate.result_frame(frame, extra_columns=columns, context=context)
+    except pt.validate.InputValidationError as error:
+        if text_field is not None and "docno" in frame.columns and text_field not in frame.columns:
+            raise pt.validate.InputValidationError(TEXT_HINT.format(field=text_field), error.modes) from None
+        raise
+    if not frame.columns.is_unique:
+        twice = sorted(set(frame.columns[frame.columns.duplicated()].astype(str)))
+        raise ValueError(f"the frame has more than one column named {', '.join(twice)}; drop or rename them first")
+
+
+def texts(frame: pd.DataFrame, column: str) -> list[str]:
+    """Returns a text column as strings; missing values are empty texts, said in one warning that counts them."""
+    values = frame[column].to_numpy(dtype=object)
+    missing = pd.isna(values)
+    if missing.any():
+        warnings.warn(
+            f"{int(missing.sum())} of {len(values)} rows have no {column!r}; they are scored as an empty text",
+            stacklevel=2,
+        )
+        values = np.where(missing, "", values)
+    strings = values.tolist()
+    for row, value in enumerate(strings):
+        if not isinstance(value, str):
+            raise ValueError(f"{column!r} must hold strings, but row {row} holds {value!r} ({type(value).__name__})")
+    return strings
+
+
+def previous_order(frame: pd.DataFrame) -> np.ndarray:
+    """Returns row positions in the order that settles ties: earlier rank, else higher score, then docno (CT-2, X-4).
+
+    It depends on the candidates alone and not on the order of the rows, which settles only what is left: the same
+    docno twice.
+    """
+    if not len(frame):
+        return np.arange(0)
+    keys = [pd.factorize(frame["docno"], sort=True)[0]]
+    if "rank" in frame.columns:
+        keys.append(pd.to_numeric(frame["rank"]).to_numpy(dtype=float, na_value=np.inf))
+    elif "score" in frame.columns:
+        keys.append(-pd.to_numeric(frame["score"]).to_numpy(dtype=float, na_value=-np.inf))
+    return np.lexsort(keys)
+
+
+def ranked(frame: pd.DataFrame, blocks: Blocks, score: np.ndarray, **columns: np.ndarray) -> pd.DataFrame:
+    """Returns a new frame with a ``score``, a ``rank`` from 0, and further columns, block by block in rank order.
+
+    All other columns and all rows of the input are kept; blocks stand in the order in which their qids first appear.
+    Equal scores keep the order of :func:`previous_order`.
+
+    Args:
+        frame: The results frame; it is not changed.
+        blocks: The frame's blocks.
+        score: The new scores, shape ``(n_rows,)``; NaN is an error.
+        **columns: Further new columns, each ``(n_rows,)``; they replace columns of the same name.
+    """
+    score = np.asarray(score, dtype=np.float64)
+    if np.isnan(score).any():
+        first = frame.iloc[int(np.isnan(score).argmax())]
+        raise ValueError(
+            f"{int(np.isnan(score).sum())} of {len(score)} scores are NaN, the first for qid {first['qid']!r}, "
+            f"docno {first['docno']!r}; the model's weights are broken (a diverged training?)"
+        )
+    order = np.lexsort((-score, blocks.codes))
+    sorted_score, sorted_codes = score[order], blocks.codes[order]
+    if ((sorted_score[1:] == sorted_score[:-1]) & (sorted_codes[1:] == sorted_codes[:-1])).any():
+        ties = previous_order(frame)
+        order = ties[np.lexsort((-score[ties], blocks.codes[ties]))]
+    new = {**columns, "score": score}
+    result = frame.drop(columns=[*new, "rank"], errors="ignore").take(order).reset_index(drop=True)
+    starts = np.cumsum(blocks.sizes) - blocks.sizes
+    new = {name: np.asarray(values)[order] for name, values in new.items()}
+    new["rank"] = np.arange(len(frame)) - starts[blocks.codes[order]]
+    return result.assign(**new)
+
+
+def charged(frame: pd.DataFrame, blocks: Blocks, layers: np.ndarray, full: np.ndarray) -> dict[str, np.ndarray]:
+    """Returns the cost columns after a stage (CT-32, CT-33), to be handed to :func:`ranked`.
+
+    Args:
+        frame: The stage's input; what earlier stages spent is read from it.
+        blocks: The frame's blocks.
+        layers: The layers that the stage ran for each row, shape ``(n_rows,)``.
+        full: The layers that the full encoder would have run for each row.
+    """
+    spent, whole = blocks.sums(layers), blocks.sums(full)
+    if COST in frame.columns and FULL_COST in frame.columns:
+        spent = spent + frame[COST].to_numpy(dtype=float)
+        whole = np.maximum(whole, frame[FULL_COST].to_numpy(dtype=float))
+    return {COST: spent, FULL_COST: whole}
+
+
+def labelled(results: pd.DataFrame, qrels: pd.DataFrame) -> pd.DataFrame:
+    """Returns results with a column ``label``: 1 where the qrels give a label above 0, else 0.
+
+    Nothing in common between both frames' ids is an error: it is a mistake of types or of data sets.
+    """
+    pt.validate.columns(qrels, includes=["qid", "docno", "label"])
+    positive = qrels[qrels["label"] > 0]
+    relevant = set(zip(positive["qid"], positive["docno"], strict=True))
+    if len(results) and len(qrels) and not set(results["qid"]) & set(qrels["qid"]):
+        ours, theirs = results["qid"].head(1).item(), qrels["qid"].head(1).item()
+        raise ValueError(
+            f"results and qrels have no qid in common: the first are {ours!r} ({type(ours).__name__}) and "
+            f"{theirs!r} ({type(theirs).__name__}); are they of the same data set and type?"
+        )
+    label = [pair in relevant for pair in zip(results["qid"], results["docno"], strict=True)]
+    return results.assign(label=np.array(label, dtype=np.int64))
+
+
+def check_labels(candidates: pd.DataFrame, name: str) -> None:
+    """Raises unless a frame's ``label`` column holds 0 and 1 only, and both of them."""
+    pt.validate.columns(candidates, includes=["label"])
+    values = set(candidates["label"].tolist())
+    if not values <= {0, 1}:
+        strange = sorted(map(repr, values - {0, 1}))[:5]
+        raise ValueError(f"labels of the {name} data must be 0 or 1, but there are also {', '.join(strange)}")
+    if 1 not in values:
+        raise ValueError(f"no positive among the {len(candidates)} candidates of the {name} data; are these the right qrels?")
+    if 0 not in values:
+        raise ValueError(f"all {len(candidates)} candidates of the {name} data are positive; it needs negatives too")
+
+
+def mean_average_precision(candidates: pd.DataFrame, score: np.ndarray, qrels: pd.DataFrame) -> float:
+    """Returns MAP over the questions of the qrels with at least one positive (X-1), as ir-measures computes it."""
+    import ir_measures
+
+    run = candidates[["qid", "docno"]].assign(score=score)
+    positive = qrels.loc[qrels["label"] > 0, "qid"]
+    judged = qrels.loc[qrels["qid"].isin(positive), ["qid", "docno", "label"]]
+    to_measures = pt.model.to_ir_measures
+    return ir_measures.calc_aggregate([ir_measures.AP], to_measures(judged), to_measures(run))[ir_measures.AP]

@@ -1,0 +1,287 @@
+"""Hugging Face's Trainer with our batches, our measure and our errors (DESIGN 5 of the project)."""
+
+import contextlib
+import hashlib
+import json
+import os
+import random
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+from pyterrier_cascade.encoder.device import has_bf16
+from pyterrier_cascade.encoder.pairs import TokenPairs
+from pyterrier_cascade.training.batches import epoch_batches
+from pyterrier_cascade.training.settings import Training
+
+BEST, RUN = "best.safetensors", "training.json"
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Tokenised pairs with their labels and questions, each ``(n,)``."""
+
+    pairs: TokenPairs
+    labels: np.ndarray
+    questions: np.ndarray
+
+    @classmethod
+    def of(cls, frame: pd.DataFrame, pairs: TokenPairs) -> "Examples":
+        """Returns the examples of a labelled frame whose rows were tokenised."""
+        return cls(pairs, frame["label"].to_numpy(dtype=np.int64), pd.factorize(frame["qid"])[0])
+
+    def batches(self, settings: Training) -> list[list[list[int]]]:
+        """Returns the batches of every epoch."""
+        return [
+            epoch_batches(
+                self.pairs.lengths,
+                self.labels,
+                self.questions,
+                budget=settings.tokens_per_batch,
+                negatives=settings.negatives,
+                seed=settings.seed * 1_000 + epoch,
+            )
+            for epoch in range(settings.epochs)
+        ]
+
+    def collate(self, rows: list[int]) -> dict[str, torch.Tensor]:
+        """Returns a batch's padded inputs and ``labels``."""
+        return {**self.pairs.batch(rows), "labels": torch.from_numpy(self.labels[rows])}
+
+
+def train_model(
+    module: torch.nn.Module,
+    examples: Examples,
+    settings: Training,
+    *,
+    device: torch.device,
+    compute_loss: Callable,
+    measure_dev: Callable[[str], float] | None,
+    verbose: bool,
+) -> list[dict]:
+    """Trains a module in place and returns the course of the training.
+
+    With development questions the module ends up with the weights that had the best MAP there, otherwise with the
+    last. The random state of the caller is as it was before.
+
+    Args:
+        module: What is trained.
+        examples: What it is trained on.
+        settings: How.
+        device: Where.
+        compute_loss: Of the module, a batch's inputs and its labels: the mean loss.
+        measure_dev: Of a precision: MAP of the module as it is, on the development questions; None without them.
+        verbose: Whether to show a progress bar.
+    """
+    epochs = examples.batches(settings)
+    precision = settings.precision
+    if precision == "auto":
+        precision = "bf16" if has_bf16(device) else "fp32"
+    with _folder(settings) as folder, _own_random_state():
+        if settings.folder:
+            _claim(folder, settings, module, examples)
+        trainer = _Trainer(
+            model=module,
+            args=_arguments(settings, folder, precision, device, sum(map(len, epochs))),
+            train_dataset=range(len(examples.labels)),
+            data_collator=examples.collate,
+            callbacks=[_Course(settings, epochs, verbose)],
+        )
+        trainer.batches = [batch for epoch in epochs for batch in epoch]
+        trainer.loss_of, trainer.settings, trainer.folder = compute_loss, settings, folder
+        trainer.measure = measure_dev and (lambda: measure_dev(precision))
+        trainer.remove_callback(transformers.PrinterCallback)
+        trainer.train(resume_from_checkpoint=_last_checkpoint(folder))
+        trainer.accelerator.unwrap_model(trainer.model_wrapped, keep_fp32_wrapper=False)
+        if measure_dev is not None:
+            module.load_state_dict(load_file(folder / BEST, device=str(module.device)))
+        module.eval()
+        module.zero_grad(set_to_none=True)
+        return [entry for entry in trainer.state.log_history if "loss" in entry or "dev_map" in entry]
+
+
+class _Trainer(transformers.Trainer):
+    """One Trainer epoch is the whole training; ours are boundaries within it."""
+
+    def get_train_dataloader(self):
+        loader = torch.utils.data.DataLoader(
+            self.train_dataset, batch_sampler=self.batches, collate_fn=self.data_collator
+        )
+        return self.accelerator.prepare(loader)
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        labels = inputs.pop("labels")
+        loss = self.loss_of(model, inputs, labels)
+        if not torch.isfinite(loss):
+            raise FloatingPointError(
+                f"the loss is {loss.item()} at update {self.state.global_step + 1} with "
+                f"learning_rate={self.settings.learning_rate}; use a smaller one, or precision='fp32'"
+            )
+        return loss
+
+    def create_optimizer(self, model=None):
+        if self.optimizer is None:
+            inner = {id(parameter) for parameter in getattr(self.model, self.model.base_model_prefix).parameters()}
+            rates = self.settings.learning_rate, self.settings.head_learning_rate or self.settings.learning_rate
+            groups = [
+                {"params": [p for p in self.model.parameters() if (id(p) in inner) == encoder], "lr": rate}
+                for encoder, rate in zip((True, False), rates, strict=True)
+            ]
+            self.optimizer = torch.optim.AdamW(groups, weight_decay=self.settings.weight_decay)
+        return self.optimizer
+
+    def evaluate(self, *args, **kwargs):
+        metrics = {"dev_map": self.measure()}
+        best = max((e["dev_map"] for e in self.state.log_history if "dev_map" in e), default=-1.0)
+        if metrics["dev_map"] > best:
+            _save_weights(self.model, self.folder / BEST)
+        self.log(metrics)
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
+
+
+class _Course(transformers.TrainerCallback):
+    """Says when to measure and when to stop, and shows how far the training is."""
+
+    def __init__(self, settings: Training, epochs: list[list[list[int]]], verbose: bool):
+        self.settings, self.verbose, self.bar = settings, verbose, None
+        updates = np.cumsum([-(-len(batches) // settings.accumulate) for batches in epochs])
+        starts = np.concatenate([[0], updates[:-1]])
+        per_epoch = settings.evaluations_per_epoch
+        shares = np.arange(1, per_epoch + 1) / per_epoch
+        self.measure_at = {round(s + f * (e - s)) for s, e in zip(starts, updates, strict=True) for f in shares}
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        self.bar = pt.tqdm(
+            total=state.max_steps, initial=state.global_step, desc="training", unit="step", disable=not self.verbose
+        )
+
+    def on_step_end(self, args, state, control, **kwargs):
+        self.bar.update(state.global_step - self.bar.n)
+        control.should_evaluate = state.global_step in self.measure_at or state.global_step == state.max_steps
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        shown = {name: f"{logs[name]:.4f}" for name in ("loss", "dev_map") if name in (logs or {})}
+        if self.bar is not None and shown:
+            self.bar.set_postfix(self.shown | shown if hasattr(self, "shown") else shown)
+            self.shown = getattr(self, "shown", {}) | shown
+
+    def on_evaluate(self, args, state, control, **kwargs):
+        course = [entry["dev_map"] for entry in state.log_history if "dev_map" in entry]
+        control.should_training_stop = len(course) - 1 - int(np.argmax(course)) >= self.settings.patience
+
+    def on_train_end(self, args, state, control, **kwargs):
+        self.bar.close()
+
+
+def _arguments(settings: Training, folder: Path, precision: str, device: torch.device, n_batches: int):
+    updates = -(-n_batches // settings.accumulate)
+    warmup = settings.warmup if settings.warmup >= 1 else settings.warmup * updates
+    return transformers.TrainingArguments(
+        output_dir=str(folder),
+        num_train_epochs=1,
+        gradient_accumulation_steps=settings.accumulate,
+        learning_rate=settings.learning_rate,
+        lr_scheduler_type="linear",
+        warmup_steps=round(warmup),
+        bf16=precision == "bf16",
+        use_cpu=device.type == "cpu",
+        seed=settings.seed,
+        save_strategy="steps" if settings.folder else "no",
+        save_steps=settings.save_every,
+        save_total_limit=2,
+        logging_steps=10,
+        logging_nan_inf_filter=False,
+        report_to="none",
+        disable_tqdm=True,
+        remove_unused_columns=False,
+        dataloader_pin_memory=False,
+        accelerator_config={"even_batches": False},
+    )
+
+
+@contextlib.contextmanager
+def _folder(settings: Training):
+    """Yields the folder for checkpoints, or one that is gone afterwards; an unwritable one is an error at once."""
+    if settings.folder is None:
+        with tempfile.TemporaryDirectory() as folder:
+            yield Path(folder)
+        return
+    folder = Path(settings.folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise PermissionError(f"cannot write checkpoints to {folder}: {error}; give another Training.folder") from error
+    yield folder
+
+
+def _claim(folder: Path, settings: Training, module: torch.nn.Module, examples: Examples) -> None:
+    """Notes in the folder what is trained there; another training there is an error, not a wrong continuation."""
+    digest = hashlib.sha256()
+    for tensor in module.state_dict().values():
+        digest.update(tensor.detach().cpu().contiguous().numpy())
+    ids = np.concatenate(examples.pairs.columns["input_ids"])
+    for values in (ids, examples.pairs.lengths, examples.labels, examples.questions):
+        digest.update(np.ascontiguousarray(values))
+    run = {k: v for k, v in asdict(settings).items() if k not in ("folder", "save_every")}
+    run["data_and_weights"] = digest.hexdigest()
+    note = folder / RUN
+    if note.exists():
+        before = json.loads(note.read_text())
+        differing = [name for name in run if before.get(name) != run[name]]
+        if differing:
+            raise ValueError(
+                f"{folder} holds another training: "
+                + ", ".join(f"{name} was {before.get(name)!r} and is {run[name]!r}" for name in differing)
+                + "; give another Training.folder, or remove this one"
+            )
+    else:
+        _write(note, json.dumps(run, indent=1).encode())
+
+
+def _last_checkpoint(folder: Path) -> str | None:
+    """Returns the newest whole checkpoint; one that was being written when the process died is removed."""
+    found = sorted(folder.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
+    for path in found:
+        # The Trainer writes this file last.
+        state = path / "trainer_state.json"
+        try:
+            json.loads(state.read_text())
+        except (OSError, ValueError):
+            shutil.rmtree(path)
+    found = [path for path in found if path.exists()]
+    return str(found[-1]) if found else None
+
+
+def _save_weights(module: torch.nn.Module, path: Path) -> None:
+    state = {name: tensor.detach().cpu().contiguous() for name, tensor in module.state_dict().items()}
+    save_file(state, path.with_suffix(".tmp"))
+    os.replace(path.with_suffix(".tmp"), path)
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.with_suffix(".tmp").write_bytes(content)
+    os.replace(path.with_suffix(".tmp"), path)
+
+
+@contextlib.contextmanager
+def _own_random_state():
+    """Gives Python's, NumPy's and torch's global random states back as they were."""
+    python, numpy = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng():
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)

@@ -1,0 +1,175 @@
+"""The monolithic reranker as a transformer (DESIGN 3)."""
+
+import io
+import pickle
+import re
+import warnings
+
+import pandas as pd
+import pyterrier as pt
+import pytest
+import tiny
+from ir_measures import AP
+from pandas.testing import assert_frame_equal
+from pyterrier.testing import transformer_test_class
+
+from pyterrier_cascade import CrossEncoder, RelativeCost, Training
+from pyterrier_cascade.checkpoint import Checkpoint
+
+
+def _ranker() -> CrossEncoder:
+    return CrossEncoder.from_pretrained("nowhere/to-be-found", passages="max", training=Training(epochs=2))
+
+
+TestContract = transformer_test_class(_ranker)
+
+
+def test_the_result_is_the_whole_frame(tiny_bert, results):
+    before = results.copy()
+    out = CrossEncoder.from_pretrained(tiny_bert)(results)
+    assert_frame_equal(results, before)
+    assert list(out.columns) == [
+        "qid", "query", "docno", "text", "extra", "exit_layer", "q_cost", "q_cost_full", "score", "rank",
+    ]  # fmt: skip
+    assert out["qid"].tolist() == ["2", "2", "1", "1", "1"] and out["rank"].tolist() == [0, 1, 0, 1, 2]
+    assert out["q_cost"].tolist() == [4, 4, 6, 6, 6] and out["exit_layer"].tolist() == [2] * 5
+    texts = dict(zip(results["docno"] + results["qid"], results["text"], strict=True))
+    assert [texts[key] for key in out["docno"] + out["qid"]] == out["text"].tolist()
+
+
+def test_an_empty_frame_gives_the_same_columns_and_loads_nothing(tiny_bert, results):
+    full = CrossEncoder.from_pretrained(tiny_bert)(results)
+    empty = _ranker()(results.iloc[:0])
+    assert list(empty.columns) == list(full.columns) and len(empty) == 0
+    new = ["exit_layer", "q_cost", "q_cost_full", "score", "rank"]
+    assert empty[new].dtypes.tolist() == full[new].dtypes.tolist()
+
+
+def test_a_frame_without_text_names_the_loaders(results):
+    message = (
+        "The retriever returned no 'text'; put a text loader before this transformer: "
+        "`retriever >> pt.text.get_text(dataset_or_index) >> ...`, or use pyterrier_cascade.BM25, which returns it."
+    )
+    with pytest.raises(pt.validate.InputValidationError, match=re.escape(message)):
+        _ranker()(results.drop(columns="text"))
+
+
+def test_missing_text_is_said_once_and_counted(tiny_bert, results):
+    results["text"] = ["a", None, None, "b", "c"]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        CrossEncoder.from_pretrained(tiny_bert)(results)
+    assert [str(w.message) for w in caught] == ["2 of 5 rows have no 'text'; they are scored as an empty text"]
+
+
+def test_repr_can_be_typed_back_in():
+    ranker = _ranker()(precision="bf16").truncate(layers=4)
+    expected = (
+        "CrossEncoder.from_pretrained('nowhere/to-be-found', layers=4, passages='max', precision='bf16', "
+        "training=Training(epochs=2))"
+    )
+    assert repr(ranker) == expected
+    assert eval(repr(ranker)) == ranker and hash(eval(repr(ranker))) == hash(ranker)
+
+
+def test_rankers_are_values():
+    assert _ranker() == _ranker() and hash(_ranker()) == hash(_ranker())
+    others = (_ranker()(max_length=64), CrossEncoder.from_pretrained("elsewhere"), _ranker().truncate(layers=2))
+    for other in others:
+        assert _ranker() != other
+    assert _ranker() != pt.Transformer.identity()
+
+
+def test_a_copy_with_other_settings_shares_the_weights(tiny_bert):
+    ranker = CrossEncoder.from_pretrained(tiny_bert)
+    copy = ranker(max_length=64)
+    assert copy.max_length == 64 and ranker.max_length == 512
+    assert copy.model.loaded.module is ranker.model.loaded.module
+    with pytest.raises(TypeError, match=re.escape("either candidates or settings (max_length), not both")):
+        ranker(pd.DataFrame(), max_length=64)
+
+
+def test_pickles_are_small_and_score_alike(tiny_bert, results):
+    ranker = CrossEncoder.from_pretrained(tiny_bert)
+    out = ranker(results)
+    data = pickle.dumps(ranker)
+    assert len(data) < 2_000
+    again = pickle.loads(data)
+    assert again == ranker
+    assert_frame_equal(again(results), out)
+
+
+def test_the_schematic_draws_without_a_network(monkeypatch):
+    def refuse(*args, **kwargs):
+        raise AssertionError("drawing looked for documentation online")
+
+    monkeypatch.setattr(pt.documentation, "url_for_class", refuse)
+    assert "nowhere/to-be-found" in pt.schematic.draw(_ranker() >> _ranker())
+
+
+def test_saved_and_loaded_it_is_the_same_ranker(tiny_bert, results, tmp_path):
+    ranker = CrossEncoder.from_pretrained(tiny_bert)
+    out = ranker(results)
+    ranker.save_pretrained(tmp_path / "saved")
+    again = CrossEncoder.from_pretrained(str(tmp_path / "saved"))
+    assert again == ranker and (tmp_path / "saved" / "model.safetensors").exists()
+    assert_frame_equal(again(results), out)
+
+
+def test_it_has_a_cost_in_an_experiment(tmp_path, results):
+    """CT-34: 3 of 4 layers cost 3/4; a retriever costs none."""
+    bm25 = pt.Transformer.from_df(results)
+    full = CrossEncoder.from_pretrained(tiny.save(tmp_path, layers=4))
+    topics = results[["qid", "query"]].drop_duplicates()
+    qrels = pd.DataFrame({"qid": ["1", "2"], "docno": ["d1", "d3"], "label": [1, 1]})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        table = pt.Experiment(
+            {"bm25": bm25, "full": bm25 >> full, "3 layers": bm25 >> full.truncate(3)},
+            topics,
+            qrels,
+            [AP, RelativeCost],
+        )
+    assert table["RelativeCost"].tolist() == [0, 1, 0.75]
+    assert table["AP"].between(0.3, 1).all()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"passages": "last"}, "passages must be one of first, max, mean, not 'last'"),
+        ({"precision": "int3"}, "precision must be one of fp32, bf16, not 'int3'"),
+        ({"max_length": 4}, "max_length=4 leaves no room for a query and a document; use 8 or more"),
+    ],
+)
+def test_bad_settings_are_refused_at_the_door(settings, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        CrossEncoder.from_pretrained("anything", **settings)
+
+
+def test_bad_models_are_refused(tmp_path, results):
+    four = CrossEncoder.from_pretrained(tiny.save(tmp_path / "four", outputs=4))
+    with pytest.raises(ValueError, match="tells 4 classes apart; a reranker needs a head of 1 or 2 outputs"):
+        four(results)
+    deep = CrossEncoder.from_pretrained(tiny.save(tmp_path / "two")).truncate(layers=3)
+    with pytest.raises(ValueError, match=re.escape("has 2 layers; use 1 to 2")):
+        deep(results)
+
+
+def test_a_fresh_head_is_said(tmp_path, results):
+    ranker = CrossEncoder.from_pretrained(tiny.save(tmp_path, outputs=None))
+    expected = r"the head of .* is fresh \(classifier.bias, classifier.weight\): train it with fit\(\)"
+    with pytest.warns(UserWarning, match=expected):
+        out = ranker(results)
+    with pytest.warns(UserWarning):
+        again = CrossEncoder.from_pretrained(str(tmp_path))(results)
+    assert_frame_equal(out, again)
+
+
+def test_a_checkpoint_names_its_weights():
+    def load(source):
+        raise AssertionError
+
+    assert Checkpoint(load, "a") == Checkpoint(load, "a") != Checkpoint(load, "b")
+    assert Checkpoint(load, "a") != Checkpoint(load, "a", layers=2)
+    assert io.StringIO(repr(Checkpoint(load, "a"))).read() == "'a'"

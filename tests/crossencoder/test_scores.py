@@ -1,0 +1,181 @@
+"""Scores of the monolithic reranker: Hugging Face's own, whatever stands beside a candidate (X-3)."""
+
+import re
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import tiny
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pyterrier_cascade import CrossEncoder
+
+TEXTS = [
+    "the ship",
+    "it was launched in 1802, by nobody at all.",
+    "",
+    "été 漢字 😀 " * 10,
+    "the town " * 40,
+    "founded" * 300,
+]
+
+
+def frame(texts=TEXTS, query="who founded the town") -> pd.DataFrame:
+    docnos = [f"d{i}" for i in range(len(texts))]
+    return pd.DataFrame({"qid": "1", "query": query, "docno": docnos, "text": texts})
+
+
+def by_docno(out: pd.DataFrame) -> np.ndarray:
+    return out.set_index("docno")["score"].sort_index().to_numpy()
+
+
+def reference(ranker: CrossEncoder, candidates: pd.DataFrame) -> np.ndarray:
+    """Hugging Face's own forward pass, a pair at a time."""
+    model, scores = ranker.model.loaded, []
+    for query, text in zip(candidates["query"], candidates["text"], strict=True):
+        # Lists, because a lone empty string would be taken for no second text at all.
+        inputs = model.tokenizer(
+            [query], [text], truncation="only_second", max_length=model.length_limit, return_tensors="pt"
+        )
+        with torch.no_grad():
+            logits = model.module(**inputs).logits[0]
+        scores.append((logits[1] - logits[0] if len(logits) == 2 else logits[0]).item())
+    return np.array(scores)
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+@pytest.mark.parametrize("family", tiny.FAMILIES)
+def test_scores_are_those_of_hugging_face(tmp_path, family, outputs):
+    ranker = CrossEncoder.from_pretrained(tiny.save(tmp_path, family, outputs=outputs))
+    got = by_docno(ranker(frame()))
+    np.testing.assert_allclose(got, reference(ranker, frame()), atol=1e-5, rtol=0)
+    assert np.ptp(got) > 0.01
+
+
+@pytest.mark.parametrize("budget", [1, 64, 100_000])
+def test_scores_do_not_depend_on_batch_mates_or_order(tiny_bert, budget):
+    whole = by_docno(CrossEncoder.from_pretrained(tiny_bert)(frame()))
+    ranker = CrossEncoder.from_pretrained(tiny_bert, token_budget=budget)
+    np.testing.assert_allclose(by_docno(ranker(frame().iloc[::-1])), whole, atol=1e-5, rtol=0)
+    alone = [ranker(frame().iloc[[i]])["score"].item() for i in range(len(TEXTS))]
+    np.testing.assert_allclose(alone, whole, atol=1e-5, rtol=0)
+
+
+@given(
+    texts=st.lists(
+        st.one_of(st.text(max_size=40), st.sampled_from([None, np.nan, "", "the ship " * 300, "\ud800 lone"])),
+        min_size=1,
+        max_size=6,
+    ),
+    query=st.one_of(st.text(max_size=20), st.sampled_from(["", "who", "was " * 400])),
+    data=st.data(),
+)
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_text_is_ranked(tiny_bert, texts, query, data):
+    candidates = frame(pd.Series(texts, dtype=object), query).assign(note=range(len(texts)))
+    order = data.draw(st.permutations(range(len(texts))))
+    moved = candidates.iloc[order].set_axis([0] * len(texts))
+    ranker = CrossEncoder.from_pretrained(tiny_bert)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        out, again = ranker(candidates), ranker(moved)
+    assert set(out.columns) == {*candidates.columns, "score", "rank", "exit_layer", "q_cost", "q_cost_full"}
+    assert sorted(out["note"]) == list(range(len(texts))) and sorted(out["rank"]) == list(range(len(texts)))
+    np.testing.assert_allclose(by_docno(again), by_docno(out), atol=1e-5, rtol=0)
+
+
+def test_only_the_document_is_cut(tiny_bert):
+    """What lies behind the limit does not count, the query's last word does."""
+    ranker = CrossEncoder.from_pretrained(tiny_bert, max_length=32)
+    texts = ["the ship was launched in the town " * 9 + tail for tail in ("what", "who")]
+    first, second = by_docno(ranker(frame(texts)))
+    assert first == pytest.approx(second, abs=1e-6)
+    assert by_docno(ranker(frame(texts, "who founded the ship")))[0] != pytest.approx(first, abs=1e-4)
+
+
+def test_a_query_that_leaves_no_room_is_cut_and_this_is_said(tiny_bert):
+    ranker = CrossEncoder.from_pretrained(tiny_bert, max_length=32)
+    message = (
+        "1 of 1 queries have more than 13 tokens (the longest 40) and are cut, "
+        "so that a document fits beside them in max_length=32"
+    )
+    with pytest.warns(UserWarning, match=re.escape(message)):
+        long = ranker(frame(["the ship", "town"], "who " * 40))
+    short = ranker(frame(["the ship", "town"], "who " * 13))
+    np.testing.assert_allclose(by_docno(long), by_docno(short), atol=1e-6)
+
+
+def test_passages_are_combined_as_asked(tiny_bert):
+    """A long document's score is that of its first passage, the largest, or the mean."""
+    settings = {"max_length": 24}
+    scores = {
+        passages: by_docno(CrossEncoder.from_pretrained(tiny_bert, passages=passages, **settings)(frame()))
+        for passages in ("first", "max", "mean")
+    }
+    ranker = CrossEncoder.from_pretrained(tiny_bert, **settings)
+    tokenizer = ranker.model.loaded.tokenizer
+    for number, text in enumerate(TEXTS):
+        # The overlap is a quarter of the limit.
+        inputs = tokenizer(
+            ["who founded the town"],
+            [text],
+            truncation="only_second",
+            max_length=24,
+            stride=6,
+            return_overflowing_tokens=True,
+        )
+        each = []
+        for ids, types in zip(inputs["input_ids"], inputs["token_type_ids"], strict=True):
+            with torch.no_grad():
+                logits = ranker.model.loaded.module(torch.tensor([ids]), token_type_ids=torch.tensor([types])).logits[0]
+            each.append((logits[1] - logits[0]).item())
+        assert len(each) == (7 if text == "the town " * 40 else len(each))
+        assert [scores[passages][number] for passages in scores] == pytest.approx(
+            [each[0], max(each), np.mean(each)], abs=1e-5
+        )
+
+
+def test_passages_cost_what_they_take(tiny_bert):
+    """42 tokens beside a query of 4: windows of 24-3-4=17 that advance by 17-6=11, so 1+ceil(25/11)=4; and 1 more."""
+    texts = ["the ship", "the ship was launched in the town " * 6]
+    out = CrossEncoder.from_pretrained(tiny_bert, max_length=24, passages="max")(frame(texts))
+    assert out["q_cost"].tolist() == [2 * (4 + 1)] * 2
+
+
+def test_bf16_is_near(tiny_bert):
+    exact = by_docno(CrossEncoder.from_pretrained(tiny_bert)(frame()))
+    near = by_docno(CrossEncoder.from_pretrained(tiny_bert, precision="bf16")(frame()))
+    assert 0 < np.abs(near - exact).max() < 0.05
+
+
+def test_a_truncated_model_runs_the_first_layers_only(tmp_path):
+    """CT-6: E; L_1..L_rho and a head; CT-34: half the layers, half the cost."""
+    ranker = CrossEncoder.from_pretrained(tiny.save(tmp_path, layers=4, outputs=None))
+    half = ranker.truncate(layers=2)
+    model = half.model.loaded
+    assert model.layers == 2 and len(model.module.bert.encoder.layer) == 2
+    with torch.no_grad():
+        inputs = model.tokenizer(["who"], ["the ship"], return_tensors="pt")
+        whole = ranker.model.loaded.module.bert(**inputs, output_hidden_states=True).hidden_states[2]
+        torch.testing.assert_close(model.module.bert(**inputs).last_hidden_state, whole)
+    with pytest.warns(UserWarning, match="is fresh"):
+        out = half(frame())
+    assert out["exit_layer"].tolist() == [2] * 6
+    assert (out["q_cost"] / out["q_cost_full"]).tolist() == [0.5] * 6
+
+
+@pytest.mark.parametrize("family", tiny.FAMILIES)
+def test_every_family_can_be_truncated(tmp_path, family):
+    ranker = CrossEncoder.from_pretrained(tiny.save(tmp_path, family, layers=3)).truncate(layers=1)
+    with pytest.warns(UserWarning, match="was trained on layer 3 and now reads layer 1"):
+        assert len(ranker(frame())) == 6
+
+
+def test_on_real_weights(shared_models):
+    """Batched, in length order, with fp16 weights on disk."""
+    ranker = CrossEncoder.from_pretrained(str(shared_models / "bert-tiny"))
+    np.testing.assert_allclose(by_docno(ranker(frame())), reference(ranker, frame()), atol=1e-5, rtol=0)
+    assert next(ranker.model.loaded.module.parameters()).dtype == torch.float32

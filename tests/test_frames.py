@@ -1,0 +1,158 @@
+"""Frames in and out (DESIGN 3): blocks, ranks, ties, texts, costs, labels."""
+
+import re
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pandas.testing import assert_frame_equal
+
+from pyterrier_cascade import frames
+
+
+def test_blocks_are_found_in_interleaved_rows(results):
+    blocks = frames.Blocks.of(results)
+    assert blocks.qids.tolist() == ["2", "1"]
+    assert [rows.tolist() for rows in blocks] == [[0, 2], [1, 3, 4]]
+    assert blocks.sums(np.array([1, 10, 2, 20, 30])).tolist() == [3, 60, 3, 60, 60]
+
+
+def test_blocks_of_an_empty_frame():
+    blocks = frames.Blocks.of(pd.DataFrame({"qid": []}))
+    assert len(blocks) == 0 and list(blocks) == []
+
+
+@pytest.mark.parametrize("missing", [None, np.nan])
+def test_a_missing_qid_is_an_error(results, missing):
+    results["qid"] = ["2", "1", missing, "1", "1"]
+    with pytest.raises(ValueError, match=re.escape("qid is missing in row 2 of 5; every row needs a query id")):
+        frames.Blocks.of(results)
+
+
+def test_ranked_returns_the_whole_frame(results):
+    before = results.copy()
+    out = frames.ranked(results, frames.Blocks.of(results), np.array([1.0, 0.5, 3.0, 0.5, 2.0]), exit_layer=np.arange(5))
+    assert_frame_equal(results, before)
+    expected = pd.DataFrame(
+        {
+            "qid": ["2", "2", "1", "1", "1"],
+            "query": ["who founded the town"] * 2 + ["what ship"] * 3,
+            "docno": ["d1", "d3", "d4", "d1", "d2"],
+            "text": ["nothing", "the town was founded in 1802", "who is it", "a ship", "the ship launched"],
+            "extra": [0.3, 0.1, 0.5, 0.2, 0.4],
+            "exit_layer": [2, 0, 4, 1, 3],
+            "score": [3.0, 1.0, 2.0, 0.5, 0.5],
+            "rank": [0, 1, 0, 1, 2],
+        }
+    )
+    assert_frame_equal(out, expected)
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        ({"rank": [2, 1, 0], "score": [3.0, 2.0, 1.0]}, ["c", "b", "a"]),
+        ({"score": [1.0, 3.0, 3.0]}, ["b", "c", "a"]),
+        ({"score": [np.nan, 1.0, 2.0]}, ["c", "b", "a"]),
+        ({}, ["a", "b", "c"]),
+    ],
+    ids=["earlier rank", "else earlier score, then docno", "a missing score is last", "else docno"],
+)
+def test_ties_keep_their_earlier_order(columns, expected):
+    """CT-2, X-4."""
+    frame = pd.DataFrame({"qid": ["1"] * 3, "docno": ["a", "b", "c"], **columns})
+    for order in ([0, 1, 2], [2, 1, 0], [1, 2, 0]):
+        shuffled = frame.iloc[order]
+        out = frames.ranked(shuffled, frames.Blocks.of(shuffled), np.ones(3))
+        assert out["docno"].tolist() == expected
+        assert out["rank"].tolist() == [0, 1, 2]
+
+
+def test_a_nan_score_is_an_error_that_names_the_candidate(results):
+    scores = np.array([1.0, np.nan, 3.0, 0.5, np.nan])
+    message = "2 of 5 scores are NaN, the first for qid '1', docno 'd1'; the model's weights are broken"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        frames.ranked(results, frames.Blocks.of(results), scores)
+
+
+def test_missing_texts_are_empty_and_counted(results):
+    results["text"] = ["a", None, np.nan, pd.NA, "b"]
+    with pytest.warns(UserWarning, match=re.escape("3 of 5 rows have no 'text'; they are scored as an empty text")):
+        assert frames.texts(results, "text") == ["a", "", "", "", "b"]
+
+
+def test_a_text_that_is_no_text_is_an_error(results):
+    results["text"] = pd.Series(["a", "b", 3.5, "c", "d"], dtype=object).to_numpy()
+    with pytest.raises(ValueError, match=re.escape("'text' must hold strings, but row 2 holds 3.5 (float)")):
+        frames.texts(results, "text")
+
+
+def test_costs_add_up_over_stages(results):
+    """CT-33: what was spent before counts, and so does what was dropped meanwhile."""
+    blocks = frames.Blocks.of(results)
+    first = frames.charged(results, blocks, np.full(5, 4), np.full(5, 12))
+    assert first["q_cost"].tolist() == [8, 12, 8, 12, 12]
+    assert first["q_cost_full"].tolist() == [24, 36, 24, 36, 36]
+    kept = results.assign(**first).iloc[[0, 1, 3]]
+    second = frames.charged(kept, frames.Blocks.of(kept), np.full(3, 12), np.full(3, 12))
+    assert second["q_cost"].tolist() == [8 + 12, 12 + 24, 12 + 24]
+    assert second["q_cost_full"].tolist() == [24, 36, 36]
+
+
+def test_labels_come_from_the_qrels(results):
+    qrels = pd.DataFrame({"qid": ["1", "2", "2"], "docno": ["d1", "d3", "d9"], "label": [2, 0, 1]})
+    assert frames.labelled(results, qrels)["label"].tolist() == [0, 1, 0, 0, 0]
+
+
+def test_qrels_of_other_types_are_an_error(results):
+    qrels = pd.DataFrame({"qid": [1, 2], "docno": ["d1", "d3"], "label": [1, 1]})
+    message = "results and qrels have no qid in common: the first are '2' (str) and 1 (int)"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        frames.labelled(results, qrels)
+
+
+def test_map_is_over_questions_with_a_positive():
+    """X-1; 1/2 for the question with its positive at rank 2, and nothing for the one without."""
+    candidates = pd.DataFrame({"qid": ["1", "1", "2"], "docno": ["a", "b", "a"]})
+    qrels = candidates.assign(label=[0, 1, 0])
+    assert frames.mean_average_precision(candidates, np.array([2.0, 1.0, 5.0]), qrels) == 0.5
+
+
+def test_two_columns_of_one_name_are_an_error(results):
+    twice = pd.concat([results, results[["extra"]]], axis=1)
+    with pytest.raises(ValueError, match="the frame has more than one column named extra; drop or rename them first"):
+        frames.validate(twice, context=pt.Transformer.identity())
+
+
+@st.composite
+def shuffled_results(draw):
+    qids = draw(st.lists(st.sampled_from(["1", "2", "3"]), min_size=1, max_size=20))
+    n = len(qids)
+    frame = pd.DataFrame(
+        {
+            "qid": qids,
+            "docno": [f"d{i}" for i in draw(st.permutations(range(n)))],
+            "score": draw(st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=n, max_size=n)),
+            "note": draw(st.lists(st.one_of(st.none(), st.text(max_size=5)), min_size=n, max_size=n)),
+        },
+        index=draw(st.lists(st.integers(0, 3), min_size=n, max_size=n)),
+    )
+    new = draw(st.lists(st.sampled_from([0.0, 1.0, 2.0]), min_size=n, max_size=n))
+    return frame, np.array(new), draw(st.permutations(range(n)))
+
+
+@given(shuffled_results())
+def test_ranks_do_not_depend_on_the_order_of_rows(case):
+    frame, new, order = case
+    out = frames.ranked(frame, frames.Blocks.of(frame), new)
+    moved = frame.iloc[list(order)]
+    again = frames.ranked(moved, frames.Blocks.of(moved), new[list(order)])
+    by = ["qid", "rank"]
+    assert_frame_equal(out.sort_values(by, ignore_index=True), again.sort_values(by, ignore_index=True))
+    assert len(out) == len(frame) and out.index.equals(pd.RangeIndex(len(frame)))
+    for _, block in out.groupby("qid"):
+        assert block["rank"].tolist() == list(range(len(block)))
+        assert block["score"].is_monotonic_decreasing

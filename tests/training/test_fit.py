@@ -1,0 +1,250 @@
+"""Training a ranker (DESIGN 5): it learns, keeps the best weights, and goes on after a kill."""
+
+import os
+import pickle
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import pytest
+import torch
+from pandas.testing import assert_frame_equal
+from safetensors.torch import load_file
+
+from pyterrier_cascade import CrossEncoder, Training
+from pyterrier_cascade.crossencoder.model import loss, relevance
+
+QUICK = Training(learning_rate=3e-3, epochs=4, tokens_per_batch=300, patience=4, precision="fp32")
+
+
+def candidates(n_questions: int, seed: int) -> pd.DataFrame:
+    """Questions whose one positive names the asked thing: learnable by any encoder."""
+    rng, rows = np.random.default_rng(seed), []
+    for number in range(n_questions):
+        asked = rng.choice(["ship", "town"])
+        other = "town" if asked == "ship" else "ship"
+        for place, thing in enumerate(rng.permutation([asked, other, other])):
+            text = f"{rng.choice(['the', 'in'])} {thing} was {rng.choice(['founded', 'launched'])}"
+            rows.append((f"{seed}-{number}", f"what {asked}", f"{number}-{place}", text, int(thing == asked)))
+    return pd.DataFrame(rows, columns=["qid", "query", "docno", "text", "label"])
+
+
+TRAIN, DEV = candidates(60, 1), candidates(20, 2)
+
+
+def weights(ranker) -> dict[str, torch.Tensor]:
+    return {name: tensor.clone() for name, tensor in ranker.model.loaded.module.state_dict().items()}
+
+
+def assert_same(ours, theirs):
+    assert ours.keys() == theirs.keys()
+    for name, tensor in ours.items():
+        torch.testing.assert_close(tensor, theirs[name], rtol=0, atol=0)
+
+
+def test_losses_by_hand():
+    """Cross-entropy on {0, 1} (TA-2): ln(1+e^-2) and ln(1+e^1) for log-odds 2 (positive) and 1 (negative)."""
+    labels = torch.tensor([1, 0])
+    expected = (np.log(1 + np.exp(-2)) + np.log(1 + np.exp(1))) / 2
+    two = torch.tensor([[0.5, 2.5], [-1.0, 0.0]])
+    one = torch.tensor([[2.0], [1.0]])
+    for logits in (two, one):
+        assert loss(logits, labels).item() == pytest.approx(expected, abs=1e-6)
+        assert relevance(logits).tolist() == [2.0, 1.0]
+
+
+def test_it_learns_and_says_how(tiny_bert):
+    ranker = CrossEncoder.from_pretrained(tiny_bert, training=QUICK)
+    before = ranker(DEV)
+    assert ranker.fit_candidates(TRAIN, DEV) is ranker
+    history = ranker.history
+    assert history["dev_map"].dropna().iloc[-1] > 0.95
+    assert history["loss"].dropna().iloc[-1] < history["loss"].dropna().iloc[0] / 2
+    top = ranker(DEV).query("rank == 0")["label"].mean()
+    assert top > 0.9 > before.query("rank == 0")["label"].mean()
+
+
+def test_in_a_pipeline_the_qrels_give_the_labels(tiny_bert):
+    qrels = {name: frame.loc[frame["label"] == 1, ["qid", "docno", "label"]] for name, frame in
+             (("train", TRAIN), ("dev", DEV))}  # fmt: skip
+    results = {name: frame.drop(columns="label") for name, frame in (("train", TRAIN), ("dev", DEV))}
+    retriever = pt.Transformer.from_df(pd.concat(results.values()))
+    topics = {name: frame[["qid", "query"]].drop_duplicates() for name, frame in results.items()}
+    pipeline = retriever >> CrossEncoder.from_pretrained(tiny_bert, training=QUICK)
+    pipeline.fit(topics["train"], qrels["train"], topics["dev"], qrels["dev"])
+    direct = CrossEncoder.from_pretrained(tiny_bert, training=QUICK).fit_candidates(TRAIN, DEV)
+    assert_same(weights(pipeline[1]), weights(direct))
+
+
+def test_the_best_weights_stay_and_patience_ends_it(tiny_bert, monkeypatch):
+    from pyterrier_cascade import frames
+
+    course, seen = iter([0.2, 0.6, 0.4, 0.5, 0.9]), []
+    ranker = CrossEncoder.from_pretrained(tiny_bert, training=Training(epochs=5, patience=2, tokens_per_batch=300))
+
+    def measured(*args):
+        seen.append(weights(ranker))
+        return next(course)
+
+    monkeypatch.setattr(frames, "mean_average_precision", measured)
+    ranker.fit_candidates(TRAIN, DEV)
+    assert ranker.history["dev_map"].dropna().tolist() == [0.2, 0.6, 0.4, 0.5]
+    assert_same(weights(ranker), seen[1])
+
+
+def test_without_development_questions_the_last_weights_stay(tiny_bert):
+    ranker = CrossEncoder.from_pretrained(tiny_bert, training=QUICK).fit_candidates(TRAIN)
+    assert "dev_map" not in ranker.history.columns
+    assert ranker.history["epoch"].max() > 0.8
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_trained_weights_score_alike_before_and_after_saving(tiny_bert, tmp_path, precision):
+    training = Training(epochs=1, precision=precision)
+    ranker = CrossEncoder.from_pretrained(tiny_bert, training=training).fit_candidates(TRAIN, DEV)
+    out = ranker(DEV)
+    assert not ranker.model.loaded.module.training
+    assert repr(ranker).startswith(f"<CrossEncoder '{tiny_bert}' fitted to ")
+    assert ranker != CrossEncoder.from_pretrained(tiny_bert, training=training)
+    carried = pickle.loads(pickle.dumps(ranker))
+    assert carried == ranker
+    assert_frame_equal(carried(DEV), out)
+    ranker.save_pretrained(tmp_path)
+    again = CrossEncoder.from_pretrained(str(tmp_path), training=training)
+    assert again == ranker and len(pickle.dumps(ranker)) < 2_000
+    assert_frame_equal(again(DEV), out)
+
+
+def test_copies_see_the_training(tiny_bert):
+    ranker = CrossEncoder.from_pretrained(tiny_bert, training=Training(epochs=1))
+    copy = ranker(max_length=64)
+    ranker.fit_candidates(TRAIN, DEV)
+    assert_frame_equal(copy(DEV), ranker(DEV))
+
+
+def test_a_truncated_model_keeps_its_depth_when_saved(tiny_bert, tmp_path):
+    ranker = CrossEncoder.from_pretrained(tiny_bert, training=Training(epochs=1)).truncate(layers=1)
+    ranker.fit_candidates(TRAIN, DEV).save_pretrained(tmp_path)
+    out = CrossEncoder.from_pretrained(str(tmp_path))(DEV)
+    assert out["exit_layer"].unique().tolist() == [1]
+    assert (out["q_cost"] / out["q_cost_full"]).unique().tolist() == [0.5]
+
+
+def test_the_callers_random_state_is_left_alone(tiny_bert):
+    states = []
+    for _ in range(2):
+        random.seed(5), np.random.seed(5), torch.manual_seed(5)
+        if states:
+            CrossEncoder.from_pretrained(tiny_bert, training=Training(epochs=1)).fit_candidates(TRAIN)
+        states.append((random.random(), np.random.rand(), torch.rand(1).item()))
+    assert states[0] == states[1]
+
+
+SCRIPT = """
+import sys
+sys.path[:0] = [{tests!r}, {here!r}]
+import test_fit
+from pyterrier_cascade import CrossEncoder, Training
+training = Training(epochs=3, tokens_per_batch=100, folder=sys.argv[1], save_every=7, learning_rate=1e-3, negatives=1)
+ranker = CrossEncoder.from_pretrained({model!r}, training=training).fit_candidates(test_fit.TRAIN, test_fit.DEV)
+ranker.save_pretrained(sys.argv[1] + "/final")
+"""
+
+
+def test_after_a_kill_it_goes_on_to_the_same_weights(tiny_bert, tmp_path):
+    here = Path(__file__).parent
+    script = SCRIPT.format(tests=str(here.parent), here=str(here), model=tiny_bert)
+
+    def start(folder):
+        return subprocess.Popen([sys.executable, "-c", script, str(folder)], stderr=subprocess.PIPE, text=True)
+
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    runs = [start(whole), start(killed)]
+    deadline = time.time() + 300
+    while not (killed / "checkpoint-14").exists():
+        assert time.time() < deadline and runs[1].poll() is None, runs[1].stderr.read()
+        time.sleep(0.002)
+    os.kill(runs[1].pid, signal.SIGKILL)
+    assert runs[1].wait() == -signal.SIGKILL and not (killed / "final").exists()
+    again = start(killed)
+    assert runs[0].wait() == 0, runs[0].stderr.read()
+    assert again.wait() == 0, again.stderr.read()
+    assert_same(load_file(whole / "final" / "model.safetensors"), load_file(killed / "final" / "model.safetensors"))
+
+
+def test_a_folder_of_another_training_is_refused(tiny_bert, tmp_path):
+    training = Training(epochs=1, folder=str(tmp_path))
+    ranker = CrossEncoder.from_pretrained(tiny_bert, training=training).fit_candidates(TRAIN, DEV)
+    done = CrossEncoder.from_pretrained(tiny_bert, training=training).fit_candidates(TRAIN, DEV)
+    assert_same(weights(done), weights(ranker))
+    other = Training(epochs=1, learning_rate=1e-3, folder=str(tmp_path))
+    message = f"{tmp_path} holds another training: learning_rate was 2e-05 and is 0.001; give another Training.folder"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        CrossEncoder.from_pretrained(tiny_bert, training=other).fit_candidates(TRAIN, DEV)
+    with pytest.raises(ValueError, match="holds another training: data_and_weights was"):
+        CrossEncoder.from_pretrained(tiny_bert, training=training).fit_candidates(TRAIN.iloc[3:], DEV)
+
+
+def test_a_half_written_checkpoint_is_not_taken_for_whole(tiny_bert, tmp_path):
+    training = Training(epochs=2, tokens_per_batch=100, folder=str(tmp_path), save_every=10)
+    expected = weights(CrossEncoder.from_pretrained(tiny_bert, training=training).fit_candidates(TRAIN))
+    last = max(tmp_path.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
+    (last / "trainer_state.json").unlink()
+    assert_same(weights(CrossEncoder.from_pretrained(tiny_bert, training=training).fit_candidates(TRAIN)), expected)
+
+
+def test_a_diverging_loss_is_an_error(tiny_bert):
+    training = Training(learning_rate=1e30, warmup=0, tokens_per_batch=100)
+    with pytest.raises(FloatingPointError, match=r"the loss is nan at update \d+ with learning_rate=1e\+30; use a smal"):
+        CrossEncoder.from_pretrained(tiny_bert, training=training).fit_candidates(TRAIN)
+
+
+def test_an_unwritable_folder_is_an_error_before_training(tiny_bert, tmp_path):
+    (tmp_path / "file").write_text("")
+    training = Training(folder=str(tmp_path / "file" / "checkpoints"))
+    with pytest.raises(PermissionError, match=re.escape(f"cannot write checkpoints to {training.folder}: ")):
+        CrossEncoder.from_pretrained(tiny_bert, training=training).fit_candidates(TRAIN)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (0, "no positive among the 180 candidates of the training data; are these the right qrels?"),
+        (1, "all 180 candidates of the training data are positive; it needs negatives too"),
+        (2, "labels of the training data must be 0 or 1, but there are also 2"),
+    ],
+)
+def test_data_of_one_class_is_an_error(tiny_bert, labels, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        CrossEncoder.from_pretrained(tiny_bert).fit_candidates(TRAIN.assign(label=labels), DEV)
+
+
+def test_development_results_need_qrels(tiny_bert):
+    with pytest.raises(ValueError, match="development results were given without their qrels; give both or neither"):
+        CrossEncoder.from_pretrained(tiny_bert).fit(TRAIN, TRAIN, DEV)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"precision": "fp8"}, "precision must be auto, fp32 or bf16, not 'fp8'"),
+        ({"epochs": 0}, "epochs must be at least 1, not 0"),
+        ({"learning_rate": 0.0}, "learning_rate must be above 0, not 0.0"),
+        ({"negatives": 0}, "negatives must be at least 1 a question, or None for all, not 0"),
+    ],
+)
+def test_bad_settings_are_refused(settings, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        Training(**settings)
+
+
+def test_settings_can_be_typed_back_in():
+    training = Training(learning_rate=1e-4, folder="here")
+    assert repr(training) == "Training(learning_rate=0.0001, folder='here')" and eval(repr(training)) == training
