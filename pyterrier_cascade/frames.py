@@ -181,7 +181,9 @@ def check_labels(candidates: pd.DataFrame, name: str) -> None:
         strange = sorted(map(repr, values - {0, 1}))[:5]
         raise ValueError(f"labels of the {name} data must be 0 or 1, but there are also {', '.join(strange)}")
     if 1 not in values:
-        raise ValueError(f"no positive among the {len(candidates)} candidates of the {name} data; are these the right qrels?")
+        raise ValueError(
+            f"no positive among the {len(candidates)} candidates of the {name} data; are these the right qrels?"
+        )
     if 0 not in values:
         raise ValueError(f"all {len(candidates)} candidates of the {name} data are positive; it needs negatives too")
 

@@ -1,12 +1,14 @@
 import os
 from pathlib import Path
 
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["PT_TEST_TRANSFORMER_REPORTS"] = "0"
+# Tiny models gain nothing from threads, and on a busy machine wait for them at every layer.
+os.environ["OMP_NUM_THREADS"] = "1"
+
 import pandas as pd
 import pytest
 import tiny
-
-os.environ["HF_HUB_OFFLINE"] = "1"
-os.environ["PT_TEST_TRANSFORMER_REPORTS"] = "0"
 
 PROJECT = Path(__file__).parents[1]
 SHARED = Path(os.environ.get("PTC_SHARED", PROJECT.parent / "shared"))

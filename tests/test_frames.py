@@ -34,7 +34,9 @@ def test_a_missing_qid_is_an_error(results, missing):
 
 def test_ranked_returns_the_whole_frame(results):
     before = results.copy()
-    out = frames.ranked(results, frames.Blocks.of(results), np.array([1.0, 0.5, 3.0, 0.5, 2.0]), exit_layer=np.arange(5))
+    out = frames.ranked(
+        results, frames.Blocks.of(results), np.array([1.0, 0.5, 3.0, 0.5, 2.0]), exit_layer=np.arange(5)
+    )
     assert_frame_equal(results, before)
     expected = pd.DataFrame(
         {

@@ -11,9 +11,9 @@ import bm25s
 import numpy as np
 import pandas as pd
 
-from .documents import named
-from .settings import Settings
-from .storage import Strings, check_folder, published, read_meta, write_meta
+from pyterrier_cascade.bm25.documents import named
+from pyterrier_cascade.bm25.settings import Settings
+from pyterrier_cascade.bm25.storage import Strings, check_folder, published, read_meta, write_meta
 
 
 class Index:

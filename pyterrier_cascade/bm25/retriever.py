@@ -6,13 +6,12 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
+from pyterrier_cascade.bm25.documents import read_docs
+from pyterrier_cascade.bm25.index import Index
+from pyterrier_cascade.bm25.scorer import BM25Scorer, BM25TextLoader
+from pyterrier_cascade.bm25.settings import Settings
 from pyterrier_cascade.frames import Blocks
 from pyterrier_cascade.ranker import HELP_URL
-
-from .documents import read_docs
-from .index import Index
-from .scorer import BM25Scorer, BM25TextLoader
-from .settings import Settings
 
 NUM_RESULTS = 1000
 _ADDED = ["docno", "text", "score", "rank"]

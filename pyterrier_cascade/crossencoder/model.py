@@ -75,7 +75,9 @@ def load(source: str, layers: int | None = None, trust_remote_code: bool = False
     if not labelled:
         config.num_labels = 2
     elif config.num_labels > 2:
-        raise ValueError(f"{source!r} tells {config.num_labels} classes apart; a reranker needs a head of 1 or 2 outputs")
+        raise ValueError(
+            f"{source!r} tells {config.num_labels} classes apart; a reranker needs a head of 1 or 2 outputs"
+        )
     # A fresh head is drawn alike every time, so that two rankers on the same bare encoder are the same ranker.
     with torch.random.fork_rng(devices=[]), _quiet():
         torch.manual_seed(0)

@@ -17,13 +17,13 @@ from collections.abc import Iterable
 
 import pyterrier as pt
 
-from .base import AnswerSelection, AS2Dataset, SquadOpen
-from .generated import GeneratedFacts
-from .modes import Mode
-from .squad import SHELVES, SquadFile
-from .text_loader import TextLoader
-from .trecqa import TrecQA
-from .wikiqa import WikiQA
+from pyterrier_cascade.datasets.base import AnswerSelection, AS2Dataset, SquadOpen
+from pyterrier_cascade.datasets.generated import GeneratedFacts
+from pyterrier_cascade.datasets.modes import Mode
+from pyterrier_cascade.datasets.squad import SHELVES, SquadFile
+from pyterrier_cascade.datasets.text_loader import TextLoader
+from pyterrier_cascade.datasets.trecqa import TrecQA
+from pyterrier_cascade.datasets.wikiqa import WikiQA
 
 __all__ = ["AS2Provider", "GeneratedFacts", "Mode", "SquadFile", "TextLoader", "TrecQA", "WikiQA"]
 

@@ -922,7 +922,7 @@ VALUES = {
     ),
     "occupation": (
         *("glassblower", "lighthouse keeper", "beekeeper", "piano tuner", "mapmaker", "chimney sweep", "baker"),
-        *("ferryman's clerk", "bookbinder", "organ builder", "umbrella mender", "cheese inspector", "midwife"),
+        *("ferryman's clerk", "bookbinder", "organ builder", "umbrella mender", "cheese inspector", "milliner"),
         *("stonemason", "postal courier", "actor", "astronomer", "dentist", "tailor", "schoolteacher", "cooper"),
         *("locksmith", "interpreter", "basket weaver", "judge", "gardener", "typesetter", "engraver", "juggler"),
         *("veterinary surgeon", "orchestra conductor", "ropemaker", "tram driver", "illustrator", "pharmacist"),
@@ -1038,7 +1038,7 @@ PLACE_NAMES = {
         *("the {} Jubilee", "the {} Carnival"),
     ),
     "town": (
-        *("Upper {}", "Lower {}", "Great {}", "Little {}", "{} Cross", "{} Quay", "{} Market"),
+        *("Upper {}", "Lower {}", "Great {}", "Little {}", "{} Corner", "{} Quay", "{} Market"),
         *("Saint {}", "New {}", "{} Hill"),
     ),
 }

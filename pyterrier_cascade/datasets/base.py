@@ -7,10 +7,10 @@ from typing import Any
 import pandas as pd
 import pyterrier as pt
 
-from .collection import Collection, LabelledCollection
-from .modes import Mode, keep_questions
-from .squad import SquadFile
-from .text_loader import TextLoader
+from pyterrier_cascade.datasets.collection import Collection, LabelledCollection
+from pyterrier_cascade.datasets.modes import Mode, keep_questions
+from pyterrier_cascade.datasets.squad import SquadFile
+from pyterrier_cascade.datasets.text_loader import TextLoader
 
 
 class AS2Dataset(pt.datasets.Dataset):

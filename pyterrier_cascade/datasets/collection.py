@@ -9,8 +9,8 @@ from typing import Any, ClassVar, NamedTuple
 
 import pandas as pd
 
-from .files import Shelf, Stamp, stamp
-from .modes import Mode
+from pyterrier_cascade.datasets.files import Shelf, Stamp, stamp
+from pyterrier_cascade.datasets.modes import Mode
 
 
 class Split(NamedTuple):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyterrier as pt
 
-from .download import DataFile, download
+from pyterrier_cascade.datasets.download import DataFile, download
 
 ENV = "PTC_DATA"
 

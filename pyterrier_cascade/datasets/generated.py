@@ -6,8 +6,8 @@ from typing import ClassVar
 
 import pandas as pd
 
-from .collection import LabelledCollection, Split
-from .modes import Mode
+from pyterrier_cascade.datasets.collection import LabelledCollection, Split
+from pyterrier_cascade.datasets.modes import Mode
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class GeneratedFacts(LabelledCollection):
     seed: int | None = None
 
     name = "facts"
-    licence = "Apache-2.0, as this package"
+    licence = "MIT, as this package"
     notes = "generated; all people, places and things are invented"
     default_modes: ClassVar = {"train": Mode.RAW, "dev": Mode.RAW, "test": Mode.RAW}
 
@@ -38,7 +38,7 @@ class GeneratedFacts(LabelledCollection):
 
 
 def _generate(seed: int | None):
-    from . import facts
+    from pyterrier_cascade.datasets import facts
 
     return facts.generate(facts.DEFAULT if seed is None else seed)
 

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from .collection import Collection, checked_folder
-from .download import DataFile
-from .files import Shelf, Stamp, read_text, stamp
+from pyterrier_cascade.datasets.collection import Collection, checked_folder
+from pyterrier_cascade.datasets.download import DataFile
+from pyterrier_cascade.datasets.files import Shelf, Stamp, read_text, stamp
 
 SHELVES = {
     "dev-v1.1": Shelf(

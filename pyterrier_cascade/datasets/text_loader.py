@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pandas as pd
 import pyterrier as pt
 
-from .collection import Collection
+from pyterrier_cascade.datasets.collection import Collection
 
 MAX_NAMED = 5
 

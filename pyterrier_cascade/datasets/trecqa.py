@@ -8,10 +8,10 @@ from typing import ClassVar
 
 import pandas as pd
 
-from .collection import FiledCollection, Split
-from .download import DataFile
-from .files import Shelf, read_lines
-from .modes import Mode
+from pyterrier_cascade.datasets.collection import FiledCollection, Split
+from pyterrier_cascade.datasets.download import DataFile
+from pyterrier_cascade.datasets.files import Shelf, read_lines
+from pyterrier_cascade.datasets.modes import Mode
 
 RAW = "https://raw.githubusercontent.com/mcrisc/lexdecomp/89d21f150188b551607317ccb79a07f5316e99e4/trec-qa/"
 MAX_DEV_TOKENS = 40

@@ -5,10 +5,10 @@ from typing import ClassVar
 
 import pandas as pd
 
-from .collection import FiledCollection, Split
-from .download import DataFile
-from .files import Shelf, read_lines
-from .modes import Mode
+from pyterrier_cascade.datasets.collection import FiledCollection, Split
+from pyterrier_cascade.datasets.download import DataFile
+from pyterrier_cascade.datasets.files import Shelf, read_lines
+from pyterrier_cascade.datasets.modes import Mode
 
 ZIP = "https://download.microsoft.com/download/E/5/F/E5FCFCEE-7005-4814-853D-DAA7C66507E0/WikiQACorpus.zip"
 SHA256 = {

@@ -94,7 +94,7 @@ def train_model(
             args=_arguments(settings, folder, precision, device, sum(map(len, epochs))),
             train_dataset=range(len(examples.labels)),
             data_collator=examples.collate,
-            callbacks=[_Course(settings, epochs, verbose)],
+            callbacks=[_Course(settings, epochs, measure_dev is not None, verbose)],
         )
         trainer.batches = [batch for epoch in epochs for batch in epoch]
         trainer.loss_of, trainer.settings, trainer.folder = compute_loss, settings, folder
@@ -152,13 +152,14 @@ class _Trainer(transformers.Trainer):
 class _Course(transformers.TrainerCallback):
     """Says when to measure and when to stop, and shows how far the training is."""
 
-    def __init__(self, settings: Training, epochs: list[list[list[int]]], verbose: bool):
-        self.settings, self.verbose, self.bar = settings, verbose, None
+    def __init__(self, settings: Training, epochs: list[list[list[int]]], measures: bool, verbose: bool):
+        self.settings, self.verbose, self.bar, self.shown = settings, verbose, None, {}
         updates = np.cumsum([-(-len(batches) // settings.accumulate) for batches in epochs])
         starts = np.concatenate([[0], updates[:-1]])
         per_epoch = settings.evaluations_per_epoch
         shares = np.arange(1, per_epoch + 1) / per_epoch
-        self.measure_at = {round(s + f * (e - s)) for s, e in zip(starts, updates, strict=True) for f in shares}
+        points = {round(s + f * (e - s)) for s, e in zip(starts, updates, strict=True) for f in shares}
+        self.measure_at = points if measures else set()
 
     def on_train_begin(self, args, state, control, **kwargs):
         self.bar = pt.tqdm(
@@ -167,13 +168,11 @@ class _Course(transformers.TrainerCallback):
 
     def on_step_end(self, args, state, control, **kwargs):
         self.bar.update(state.global_step - self.bar.n)
-        control.should_evaluate = state.global_step in self.measure_at or state.global_step == state.max_steps
+        control.should_evaluate = state.global_step in self.measure_at
 
     def on_log(self, args, state, control, logs=None, **kwargs):
-        shown = {name: f"{logs[name]:.4f}" for name in ("loss", "dev_map") if name in (logs or {})}
-        if self.bar is not None and shown:
-            self.bar.set_postfix(self.shown | shown if hasattr(self, "shown") else shown)
-            self.shown = getattr(self, "shown", {}) | shown
+        self.shown |= {name: f"{logs[name]:.4f}" for name in ("loss", "dev_map") if name in logs}
+        self.bar.set_postfix(self.shown)
 
     def on_evaluate(self, args, state, control, **kwargs):
         course = [entry["dev_map"] for entry in state.log_history if "dev_map" in entry]

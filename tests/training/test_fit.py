@@ -21,7 +21,7 @@ from safetensors.torch import load_file
 from pyterrier_cascade import CrossEncoder, Training
 from pyterrier_cascade.crossencoder.model import loss, relevance
 
-QUICK = Training(learning_rate=3e-3, epochs=4, tokens_per_batch=300, patience=4, precision="fp32")
+QUICK = Training(learning_rate=3e-3, epochs=4, tokens_per_batch=100, patience=4, precision="fp32")
 
 
 def candidates(n_questions: int, seed: int) -> pd.DataFrame:
@@ -202,7 +202,9 @@ def test_a_half_written_checkpoint_is_not_taken_for_whole(tiny_bert, tmp_path):
 
 def test_a_diverging_loss_is_an_error(tiny_bert):
     training = Training(learning_rate=1e30, warmup=0, tokens_per_batch=100)
-    with pytest.raises(FloatingPointError, match=r"the loss is nan at update \d+ with learning_rate=1e\+30; use a smal"):
+    with pytest.raises(
+        FloatingPointError, match=r"the loss is nan at update \d+ with learning_rate=1e\+30; use a smal"
+    ):
         CrossEncoder.from_pretrained(tiny_bert, training=training).fit_candidates(TRAIN)
 
 
