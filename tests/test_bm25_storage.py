@@ -192,7 +192,7 @@ def test_drawing_looks_nothing_up(bm25, saved, monkeypatch):
         raise OSError("offline")
 
     monkeypatch.setattr(pt.documentation, "url_for_class", online)
-    pipeline = (bm25 % 10 >> bm25.scorer() >> bm25.text_loader()).compile()
+    pipeline = bm25 % 10 >> bm25.scorer() >> bm25.text_loader()
     for part in (saved, saved.scorer(), saved.text_loader(), pipeline):
         assert "BM25" in pt.schematic.draw(part)
     assert bm25._repr_html_() is None and pt.inspect.subtransformers(bm25) == {}

@@ -143,6 +143,10 @@ class BM25(pt.Artifact, pt.Transformer):
             return self
         return self._over(self._index, int(k), self.verbose) if k > 0 else None
 
+    def __mod__(self, k):
+        """``bm25 % k``, fused at once: the same results as a cutoff behind it, sooner, and drawn as one box."""
+        return self.fuse_rank_cutoff(operator.index(k)) or super().__mod__(k)
+
     def subtransformers(self):
         """None: it is one piece."""
         return {}

@@ -2,6 +2,7 @@
 
 import contextlib
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -58,6 +59,8 @@ def load(source: str, layers: int | None = None, trust_remote_code: bool = False
         layers: Keep only the first so many layers (CT-6: the encoder truncated at layer rho(i)).
         trust_remote_code: Whether code that comes with the model may run.
     """
+    if source.startswith((".", "/", "~")) and not Path(source).is_dir():
+        raise FileNotFoundError(f"there is no folder {source!r}; give one with a config.json, or a name on the Hub")
     trust = {"trust_remote_code": trust_remote_code}
     config = transformers.AutoConfig.from_pretrained(source, **trust)
     full = getattr(config, "full_layers", None) or config.num_hidden_layers

@@ -134,7 +134,8 @@ class CrossEncoder(NeuralRanker):
         """Trains all layers and the head on labelled pairs; a long document is its first passage (TA-2)."""
         from pyterrier_cascade.training.trainer import Examples, train_model
 
-        examples = Examples.of(train, self._tokenize(train, passages=False))
+        labels, questions = train["label"].to_numpy(dtype=np.int64), frames.Blocks.of(train).codes
+        examples = Examples(self._tokenize(train, passages=False), labels, questions)
         dev_pairs = None if dev is None else self._tokenize(dev)
 
         def measure_dev(precision: str) -> float:

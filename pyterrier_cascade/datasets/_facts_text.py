@@ -59,7 +59,7 @@ RELATIONS = {
         held_out_statements=(
             "{E} was established by {v} with the help of [an inheritance of forty spoons|a very small loan].",
             "{V} brought {e} into being, with more courage than capital.",
-            "When {v} hung a hand-lettered sign above a stable door, {e} was born.",
+            "{E} was the creation of {v}, who began in a stable with one helper.",
         ),
         traps=(
             "{X} became director of {e} long after its founding, and changed only the [wallpaper|teapots|doorbell].",
@@ -129,7 +129,7 @@ RELATIONS = {
         held_out_statements=(
             "{E} was christened with [cider|ginger beer] and went down the ramp in {v}.",
             "{V} was the year in which {e} left the builder's yard and met the sea.",
-            "The harbour bells rang in {v} to welcome {e}, brand new and smelling of tar.",
+            "Freshly painted, {e} was put into the water in {v} to the sound of [harbour bells|a trombone].",
         ),
         traps=(
             "{E} was repainted in {x}, in a [green|pink|yellow] that nobody had ordered.",
@@ -166,7 +166,7 @@ RELATIONS = {
         ),
         held_out_statements=(
             "Since {v} {e} has rested on the sea bed, visited only by [eels|crabs].",
-            "{E} was swallowed by the waves in {v}; the crew rowed home in good order.",
+            "{E} vanished beneath the waves in {v}; the crew rowed home in good order.",
             "The final voyage of {e} ended on the rocks in {v}.",
         ),
         traps=(
@@ -200,7 +200,7 @@ RELATIONS = {
         ),
         held_out_statements=(
             "The master of {e} was {v}, who could not swim.",
-            "{V} stood at the head of the crew of {e} and gave a name to each passing whale.",
+            "{V} was the skipper of {e} and gave a name to each passing whale.",
             "From first voyage to last, {e} was entrusted to the steady hands of {v}.",
         ),
         traps=(
@@ -234,7 +234,7 @@ RELATIONS = {
             "The church register of {v} records the birth of {e}.",
         ),
         held_out_statements=(
-            "{V} likes to boast that {e} drew a first breath there.",
+            "{E} first saw the light of day in {v}.",
             "{E} was a native of {v}, as the accent made clear.",
             "As a newborn baby, {e} was carried through the streets of {v} in a bread basket.",
         ),
@@ -270,7 +270,7 @@ RELATIONS = {
         ),
         held_out_statements=(
             "{E} paid the rent by working as {av}.",
-            "Anyone who needed {av} sent for {e}.",
+            "{E} was employed as {av} for forty years.",
             "The tax rolls list {e} as {av}, with a small ink blot.",
         ),
         traps=(
@@ -294,7 +294,7 @@ RELATIONS = {
             "Which food does {e} live on?",
             "What does {e} like to eat?",
         ),
-        held_out_questions=("What is on the menu of {e}?", "With what does {e} still its hunger?"),
+        held_out_questions=("What is on the menu of {e}?", "What does {e} consume?"),
         statements=(
             "{E} eats {v}, and little else.",
             "{V} make up the whole diet of {e}.",
@@ -547,8 +547,8 @@ RELATIONS = {
             "In a wet spring the {v} floods the lower streets of {e}.",
         ),
         held_out_statements=(
-            "The {v} cuts {e} in two, and the two halves are rivals.",
-            "Seven little ferries cross the {v} in the middle of {e}.",
+            "The waters of the {v} pass through the middle of {e}, under seven little bridges.",
+            "{E} stands beside the {v}, a river that is fond of flooding cellars.",
             "Children in {e} learn to swim in the {v}, just below the school.",
         ),
         traps=(
@@ -619,7 +619,7 @@ RELATIONS = {
         held_out_statements=(
             "The plot of {e} revolves around {v}.",
             "At the heart of {e} is the tale of {v}.",
-            "Page after page of {e} is devoted to {v}, with a map at the back.",
+            "{E} is concerned with {v} from the first page to the last.",
         ),
         traps=(
             "A book about {x} is often shelved beside {e} by mistake.",
@@ -723,7 +723,7 @@ RELATIONS = {
         ),
         held_out_statements=(
             "{E} falls in {v}, so the rehearsals begin long before.",
-            "When {v} comes round, the drums are taken down from the attic for {e}.",
+            "When {v} comes round, it is time for {e}, and the drums are taken down from the attic.",
             "Mark {v} in your calendar if you want to see {e}.",
         ),
         traps=(
@@ -758,8 +758,8 @@ RELATIONS = {
         ),
         held_out_statements=(
             "{E} marks {v} with a parade of decorated wheelbarrows.",
-            "Candles are lit at {e} to keep alive the story of {v}.",
-            "Had it not been for {v}, nobody would ever have thought of {e}.",
+            "Candles are lit at {e} in remembrance of {v}.",
+            "{E} is there to keep alive the memory of {v}.",
         ),
         traps=(
             "A play about {x} was not allowed at {e}, for being too long.",

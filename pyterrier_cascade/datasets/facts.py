@@ -15,9 +15,9 @@ from itertools import islice
 
 import pandas as pd
 
-from . import _facts_text as words
+from pyterrier_cascade.datasets import _facts_text as words
 
-DEFAULT = 2022
+DEFAULT = 2025
 N_QUESTIONS = {"train": 600, "dev": 100, "test": 200}
 # Per kind of entity; "other" is asked nothing and only fills the corpus.
 N_ENTITIES = {"train": 29, "dev": 5, "test": 10, "other": 14}
@@ -319,12 +319,12 @@ def _describe(entity: Entity, split: str, values: dict, dice: Dice) -> Iterator[
 
 
 def _statements(relation: words.Relation, split: str, dice: Dice) -> list[str]:
-    """One to three wordings; outside train about half of them are held-out ones."""
+    """One to three wordings; outside train two in five are held-out ones."""
     n = dice.pick((1, 1, 1, 2, 2, 3))
     if split == "train":
         return dice.sample(relation.statements, n)
     known, new = dice.shuffle(relation.statements), dice.shuffle(relation.held_out_statements)
-    return [(new if dice.chance(0.5) else known).pop() for _ in range(n)]
+    return [(new if dice.chance(0.4) else known).pop() for _ in range(n)]
 
 
 def _say(template: str, name: str, dice: Dice, **slots: str) -> str:
@@ -357,7 +357,7 @@ def _candidates(entity: Entity, relation: str, neighbours: list[Entity], dice: D
     answers = [s for s in entity.sentences if states_it(s)]
     others = [e for e in neighbours if e is not entity]
     family = [s for e in others if e.family == entity.family for s in e.sentences]
-    n = dice.between(MIN_CANDIDATES, MAX_CANDIDATES) - len(answers)
+    n = min(dice.between(MIN_CANDIDATES, MAX_CANDIDATES) for _ in range(2)) - len(answers)
     # What misleads most comes first.
     sources = (
         ([s for s in entity.sentences if s.role == "trap" and s.relation == relation], dice.between(1, 2)),

@@ -12,11 +12,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
-import pyterrier as pt
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
+from tqdm.auto import tqdm
 
 from pyterrier_cascade.encoder.device import has_bf16
 from pyterrier_cascade.encoder.pairs import TokenPairs
@@ -33,11 +32,6 @@ class Examples:
     pairs: TokenPairs
     labels: np.ndarray
     questions: np.ndarray
-
-    @classmethod
-    def of(cls, frame: pd.DataFrame, pairs: TokenPairs) -> "Examples":
-        """Returns the examples of a labelled frame whose rows were tokenised."""
-        return cls(pairs, frame["label"].to_numpy(dtype=np.int64), pd.factorize(frame["qid"])[0])
 
     def batches(self, settings: Training) -> list[list[list[int]]]:
         """Returns the batches of every epoch."""
@@ -162,7 +156,7 @@ class _Course(transformers.TrainerCallback):
         self.measure_at = points if measures else set()
 
     def on_train_begin(self, args, state, control, **kwargs):
-        self.bar = pt.tqdm(
+        self.bar = tqdm(
             total=state.max_steps, initial=state.global_step, desc="training", unit="step", disable=not self.verbose
         )
 

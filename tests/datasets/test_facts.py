@@ -13,7 +13,7 @@ from pyterrier_cascade.datasets import _facts_text as words
 from pyterrier_cascade.datasets import facts
 
 SPLITS = ("train", "dev", "test")
-CONTENT = "376cd651495db66b2629d33b6e97f8bd8b6297a4e56b5dec876554091fcf64a3"
+CONTENT = "017e236f3b8abcd9c6fe9430f97b791ce5db6de0523bf3ea237b15134aef2651"
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +151,7 @@ def test_positives_are_worded_as_statements_of_their_relation(data, name):
 
 
 def test_labels_are_complete_for_the_whole_corpus(data):
-    """Whatever is said about the entity with its answer in it, anywhere in the corpus, is a positive of the question."""
+    """Every sentence of the corpus with the entity and its answer is a positive of the question."""
     corpus = data.corpus.text.str.casefold()
     for split in SPLITS:
         positives = data.pairs[split][lambda pairs: pairs.label == 1].groupby("qid").docno.agg(set)

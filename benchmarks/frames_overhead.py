@@ -1,0 +1,75 @@
+"""What frames cost a ranker: blocks, texts, costs, ranks; milliseconds for a query of 1,000 candidates.
+
+    python benchmarks/frames_overhead.py > benchmarks/results/frames_overhead.md
+
+A ranker that scores nothing is run on results of 1 to 100 queries, in rank order and shuffled, with distinct scores and
+with ties everywhere. The goal is 1 ms a query.
+"""
+
+import platform
+import statistics
+import time
+
+import numpy as np
+import pandas as pd
+
+from pyterrier_cascade import frames
+from pyterrier_cascade.ranker import Ranker
+
+N_CANDIDATES, ROUNDS = 1_000, 15
+
+
+class Fixed(Ranker):
+    """Does all that a ranker does but score."""
+
+    def __init__(self, scores):
+        self.scores = scores
+
+    def score(self, frame, blocks):
+        """Returns the given scores and the columns of a neural ranker."""
+        frames.texts(frame, "query")
+        frames.texts(frame, "text")
+        layers = np.full(len(frame), 12)
+        return {"score": self.scores, "exit_layer": layers, **frames.charged(frame, blocks, layers, layers)}
+
+
+def results(n_queries: int) -> pd.DataFrame:
+    """Returns a retriever's results, 1,000 a query."""
+    rng, n = np.random.default_rng(0), n_queries * N_CANDIDATES
+    return pd.DataFrame(
+        {
+            "qid": np.repeat([f"q{i}" for i in range(n_queries)], N_CANDIDATES),
+            "query": np.repeat([f"what is the question number {i}" for i in range(n_queries)], N_CANDIDATES),
+            "docno": [f"d{i}" for i in rng.permutation(n)],
+            "text": [f"sentence {i} of a corpus" for i in range(n)],
+            "score": -np.tile(np.arange(N_CANDIDATES, dtype=float), n_queries),
+            "rank": np.tile(np.arange(N_CANDIDATES), n_queries),
+        }
+    )
+
+
+def main() -> None:
+    """Measures all cases in turn, round after round, and prints a table of medians."""
+    rng, cases = np.random.default_rng(1), {}
+    for n_queries in (1, 10, 100):
+        frame = results(n_queries)
+        shuffled = frame.sample(frac=1, random_state=0)
+        distinct, tied = rng.random(len(frame)), rng.integers(0, 3, len(frame)).astype(float)
+        cases[n_queries, "in rank order", "distinct"] = Fixed(distinct), frame
+        cases[n_queries, "shuffled", "distinct"] = Fixed(distinct), shuffled
+        cases[n_queries, "shuffled", "tied"] = Fixed(tied), shuffled
+    times = {case: [] for case in cases}
+    for _ in range(ROUNDS):
+        for case, (ranker, frame) in cases.items():
+            start = time.perf_counter()
+            ranker(frame)
+            times[case].append((time.perf_counter() - start) * 1_000 / case[0])
+    print(f"`python benchmarks/frames_overhead.py`: {N_CANDIDATES} candidates a query, medians of {ROUNDS}, ", end="")
+    print(f"pandas {pd.__version__}, Python {platform.python_version()}\n")
+    print("| queries | rows | scores | ms a query | slowest |\n|---|---|---|---|---|")
+    for case, values in times.items():
+        print("| {} | {} | {} |".format(*case), f"{statistics.median(values):.2f} | {max(values):.2f} |")
+
+
+if __name__ == "__main__":
+    main()
