@@ -101,7 +101,7 @@ class CrossEncoder(NeuralRanker):
         pairs = self._tokenize(frame)
         n_inputs = np.bincount(pairs.owner, minlength=len(frame))
         return {
-            "score": self._relevance(pairs, len(frame), self.precision),
+            "score": self._relevance(pairs, len(frame), self.precision, self.verbose),
             "exit_layer": np.full(len(frame), model.layers),
             **frames.charged(frame, blocks, n_inputs * model.layers, n_inputs * model.full_layers),
         }
@@ -116,11 +116,11 @@ class CrossEncoder(NeuralRanker):
                 passages=self.passages != "first" if passages is None else passages,
             )
 
-    def _relevance(self, pairs: TokenPairs, n_rows: int, precision: str) -> np.ndarray:
+    def _relevance(self, pairs: TokenPairs, n_rows: int, precision: str, verbose: bool = False) -> np.ndarray:
         """Returns the score of each row, ``(n_rows,)``, over its passages."""
         device = device_of(self.device)
         budget = self.token_budget or (2_048 if device.type == "cpu" else 65_536)
-        with pt.tqdm(total=len(pairs.owner), desc="CrossEncoder", unit="pair", disable=not self.verbose) as bar:
+        with pt.tqdm(total=len(pairs.owner), desc="CrossEncoder", unit="pair", disable=not verbose) as bar:
             scores = crossencoder.score(
                 self.model.loaded, pairs, budget=budget, device=device, precision=precision, progress=bar.update
             )

@@ -34,6 +34,18 @@ class Relation:
     traps: tuple[str, ...]
 
 
+# These are stated of their entities, and so mislead, but never asked: fewer kinds of questions, each with more to learn
+# from.
+ONLY_STATED = {
+    "book_subject",
+    "bridge_length",
+    "company_product",
+    "festival_reason",
+    "instrument_material",
+    "tower_year",
+    "town_speciality",
+}
+
 RELATIONS = {
     "company_founder": Relation(
         kind="company",

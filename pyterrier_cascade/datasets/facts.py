@@ -20,7 +20,7 @@ from pyterrier_cascade.datasets import _facts_text as words
 DEFAULT = 2025
 N_QUESTIONS = {"train": 600, "dev": 100, "test": 200}
 # Per kind of entity; "other" is asked nothing and only fills the corpus.
-N_ENTITIES = {"train": 29, "dev": 5, "test": 10, "other": 14}
+N_ENTITIES = {"train": 43, "dev": 8, "test": 15, "other": 4}
 MIN_CANDIDATES, MAX_CANDIDATES = 20, 40
 
 _SLOT_CHOICE = re.compile(r"\[([^]]*)\]")
@@ -319,12 +319,12 @@ def _describe(entity: Entity, split: str, values: dict, dice: Dice) -> Iterator[
 
 
 def _statements(relation: words.Relation, split: str, dice: Dice) -> list[str]:
-    """One to three wordings; outside train two in five are held-out ones."""
+    """One to three wordings; outside train one in four is held out."""
     n = dice.pick((1, 1, 1, 2, 2, 3))
     if split == "train":
         return dice.sample(relation.statements, n)
     known, new = dice.shuffle(relation.statements), dice.shuffle(relation.held_out_statements)
-    return [(new if dice.chance(0.4) else known).pop() for _ in range(n)]
+    return [(new if dice.chance(0.25) else known).pop() for _ in range(n)]
 
 
 def _say(template: str, name: str, dice: Dice, **slots: str) -> str:
@@ -341,7 +341,9 @@ def _ask(split: str, entities: list[Entity], dice: Dice) -> Iterator[tuple[str, 
         known, new = dice.shuffle(relation.questions), dice.shuffle(relation.held_out_questions)
         # Outside train every other question is a held-out one.
         wordings[name] = known if split == "train" else [q for pair in zip(known, new * 3, strict=False) for q in pair]
-    asked = dice.shuffle([(entity, name) for entity in entities for name in entity.facts])
+    asked = dice.shuffle(
+        [(entity, name) for entity in entities for name in entity.facts if name not in words.ONLY_STATED]
+    )
     for i, (entity, name) in enumerate(asked[: N_QUESTIONS[split]], start=1):
         template = wordings[name].pop(0)
         wordings[name].append(template)
