@@ -18,7 +18,8 @@ class Relation:
     Args:
         kind: The kind of entity that is asked about, a key of `CHATTER`.
         value: The type of the answer: a key of `VALUES` or one that the generator makes.
-        questions: Ways to ask, used in every split.
+        questions: Ways to ask, used in every split; none where the relation is only stated, to mislead: fewer kinds of
+            questions leave each more to learn from.
         held_out_questions: Ways to ask that train never sees.
         statements: Sentences that answer, used in every split.
         held_out_statements: Sentences that answer and that train never sees.
@@ -33,18 +34,6 @@ class Relation:
     held_out_statements: tuple[str, ...]
     traps: tuple[str, ...]
 
-
-# These are stated of their entities, and so mislead, but never asked: fewer kinds of questions, each with more to learn
-# from.
-ONLY_STATED = {
-    "book_subject",
-    "bridge_length",
-    "company_product",
-    "festival_reason",
-    "instrument_material",
-    "tower_year",
-    "town_speciality",
-}
 
 RELATIONS = {
     "company_founder": Relation(
@@ -87,14 +76,8 @@ RELATIONS = {
     "company_product": Relation(
         kind="company",
         value="product",
-        questions=(
-            "What does {e} make?",
-            "What goods does {e} produce?",
-            "Which product comes from {e}?",
-            "What is made at {e}?",
-            "What does {e} sell to its customers?",
-        ),
-        held_out_questions=("What is manufactured by {e}?", "What could you buy from {e}?"),
+        questions=(),
+        held_out_questions=(),
         statements=(
             "{E} makes {v}, and has never been tempted by anything else.",
             "The benches of {e} turn out {v} from dawn until [dusk|the kettle boils].",
@@ -404,14 +387,8 @@ RELATIONS = {
     "bridge_length": Relation(
         kind="bridge",
         value="length",
-        questions=(
-            "How long is {e}?",
-            "What is the length of {e}?",
-            "How many metres long is {e}?",
-            "What distance does {e} cover from end to end?",
-            "How far is it from one end of {e} to the other?",
-        ),
-        held_out_questions=("How many metres does {e} measure?", "How far does {e} stretch?"),
+        questions=(),
+        held_out_questions=(),
         statements=(
             "{E} is {v} long, [ramps included|by the latest survey].",
             "The length of {e} is {v}, as a brass plate declares.",
@@ -473,14 +450,8 @@ RELATIONS = {
     "tower_year": Relation(
         kind="tower",
         value="built",
-        questions=(
-            "When was {e} built?",
-            "In what year was {e} completed?",
-            "What year was {e} finished?",
-            "When was {e} put up?",
-            "In which year did the builders finish {e}?",
-        ),
-        held_out_questions=("From which year does {e} date?", "When was {e} erected?"),
+        questions=(),
+        held_out_questions=(),
         statements=(
             "{E} was built in {v}, with stones from an older mill.",
             "Masons finished {e} in {v} and danced on the roof.",
@@ -507,14 +478,8 @@ RELATIONS = {
     "town_speciality": Relation(
         kind="town",
         value="speciality",
-        questions=(
-            "What is {e} known for?",
-            "What is {e} famous for?",
-            "Which speciality has made {e} well known?",
-            "What do people associate with {e}?",
-            "For what is {e} best known?",
-        ),
-        held_out_questions=("To what does {e} owe its reputation?", "What is {e} celebrated for?"),
+        questions=(),
+        held_out_questions=(),
         statements=(
             "{E} is known for {v}, [and quite rightly so|though few can say why].",
             "{E} is famous far and wide for {v}.",
@@ -612,14 +577,8 @@ RELATIONS = {
     "book_subject": Relation(
         kind="book",
         value="subject",
-        questions=(
-            "What is {e} about?",
-            "What is the subject of {e}?",
-            "What story does {e} tell?",
-            "What does the book {e} deal with?",
-            "Whose adventures are told in {e}?",
-        ),
-        held_out_questions=("What does the plot of {e} revolve around?", "What is the theme of {e}?"),
+        questions=(),
+        held_out_questions=(),
         statements=(
             "{E} is about {v}, and never drags.",
             "{E} tells the story of {v}, in short and cheerful chapters.",
@@ -647,14 +606,8 @@ RELATIONS = {
     "instrument_material": Relation(
         kind="instrument",
         value="material",
-        questions=(
-            "What is {e} made of?",
-            "Which material is {e} made from?",
-            "What material is used to build {e}?",
-            "Out of what is {e} made?",
-            "What do makers use for the body of {e}?",
-        ),
-        held_out_questions=("From what substance is {e} crafted?", "What does one need to construct {e}?"),
+        questions=(),
+        held_out_questions=(),
         statements=(
             "{E} is made of {v}, which gives it [a warm|a bright|an honest] tone.",
             "The body of {e} is built from {v}.",
@@ -752,14 +705,8 @@ RELATIONS = {
     "festival_reason": Relation(
         kind="festival",
         value="reason",
-        questions=(
-            "What does {e} celebrate?",
-            "What is {e} held in memory of?",
-            "Which event does {e} commemorate?",
-            "What is the reason for {e}?",
-            "In honour of what is {e} held?",
-        ),
-        held_out_questions=("What does {e} mark?", "What do people remember at {e}?"),
+        questions=(),
+        held_out_questions=(),
         statements=(
             "{E} celebrates {v}, [with drums and dumplings|in front of the whole town].",
             "{E} is held in memory of {v}.",

@@ -342,7 +342,7 @@ def _ask(split: str, entities: list[Entity], dice: Dice) -> Iterator[tuple[str, 
         # Outside train every other question is a held-out one.
         wordings[name] = known if split == "train" else [q for pair in zip(known, new * 3, strict=False) for q in pair]
     asked = dice.shuffle(
-        [(entity, name) for entity in entities for name in entity.facts if name not in words.ONLY_STATED]
+        [(entity, name) for entity in entities for name in entity.facts if words.RELATIONS[name].questions]
     )
     for i, (entity, name) in enumerate(asked[: N_QUESTIONS[split]], start=1):
         template = wordings[name].pop(0)
