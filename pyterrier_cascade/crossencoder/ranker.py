@@ -30,7 +30,8 @@ class CrossEncoder(NeuralRanker):
     Args:
         model: A folder or a Hub name: a Hugging Face sequence classifier of one or two outputs, or a bare encoder,
             which gets a fresh head to be trained.
-        max_length: The most tokens of query and document together; only the document is cut.
+        max_length: The most tokens of query and document together; only the document is cut. By default 512, or
+            what the encoder has positions for if that is less.
         passages: What a longer document's score is: that of its ``"first"`` passage (the rest is cut off), or the
             ``"max"`` or ``"mean"`` over all its passages.
         precision: ``"fp32"``, or ``"bf16"`` where the hardware has it.
@@ -45,7 +46,7 @@ class CrossEncoder(NeuralRanker):
         self,
         model: str | Checkpoint,
         *,
-        max_length: int = 512,
+        max_length: int | None = None,
         passages: str = "first",
         precision: str = "fp32",
         device: str | None = None,
@@ -57,7 +58,7 @@ class CrossEncoder(NeuralRanker):
         if passages not in PASSAGES:
             raise ValueError(f"passages must be one of {', '.join(PASSAGES)}, not {passages!r}")
         check_precision(precision)
-        if max_length < 8:
+        if max_length is not None and max_length < 8:
             raise ValueError(f"max_length={max_length} leaves no room for a query and a document; use 8 or more")
         self.model = model if isinstance(model, Checkpoint) else Checkpoint(crossencoder.load, model)
         self.max_length, self.passages, self.precision = max_length, passages, precision
@@ -75,7 +76,7 @@ class CrossEncoder(NeuralRanker):
             **settings: Any of the class's settings.
         """
         options = {"layers": layers, "trust_remote_code": trust_remote_code}
-        options = {name: value for name, value in options.items() if value}
+        options = {name: value for name, value in options.items() if value is not None and value is not False}
         return cls(Checkpoint(crossencoder.load, name_or_path, **options), **settings)
 
     def truncate(self, layers: int) -> "CrossEncoder":
@@ -107,12 +108,15 @@ class CrossEncoder(NeuralRanker):
         }
 
     def _tokenize(self, frame: pd.DataFrame, passages: bool | None = None) -> TokenPairs:
+        limit = self.model.loaded.length_limit
+        if self.max_length is not None and self.max_length > limit:
+            raise ValueError(f"max_length={self.max_length}, but {self.model!r} has positions for {limit} tokens")
         with self.model.lock:
             return tokenize(
                 self.model.loaded.tokenizer,
                 frames.texts(frame, "query"),
                 frames.texts(frame, self.text_field),
-                max_length=min(self.max_length, self.model.loaded.length_limit),
+                max_length=self.max_length or min(512, limit),
                 passages=self.passages != "first" if passages is None else passages,
             )
 

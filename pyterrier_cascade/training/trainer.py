@@ -100,7 +100,8 @@ def train_model(
             module.load_state_dict(load_file(folder / BEST, device=str(module.device)))
         module.eval()
         module.zero_grad(set_to_none=True)
-        return [entry for entry in trainer.state.log_history if "loss" in entry or "dev_map" in entry]
+        course = [entry for entry in trainer.state.log_history if "loss" in entry or "dev_map" in entry]
+        return [{**entry, "epoch": entry["epoch"] * settings.epochs} for entry in course]
 
 
 class _Trainer(transformers.Trainer):

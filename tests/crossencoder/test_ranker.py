@@ -83,7 +83,7 @@ def test_rankers_are_values():
 def test_a_copy_with_other_settings_shares_the_weights(tiny_bert):
     ranker = CrossEncoder.from_pretrained(tiny_bert)
     copy = ranker(max_length=64)
-    assert copy.max_length == 64 and ranker.max_length == 512
+    assert copy.max_length == 64 and ranker.max_length is None
     assert copy.model.loaded.module is ranker.model.loaded.module
     with pytest.raises(TypeError, match=re.escape("either candidates or settings (max_length), not both")):
         ranker(pd.DataFrame(), max_length=64)
@@ -154,6 +154,12 @@ def test_bad_models_are_refused(tmp_path, results):
     deep = CrossEncoder.from_pretrained(tiny.save(tmp_path / "two")).truncate(layers=3)
     with pytest.raises(ValueError, match=re.escape("has 2 layers; use 1 to 2")):
         deep(results)
+    with pytest.raises(ValueError, match=re.escape("layers=0, but the encoder")):
+        CrossEncoder.from_pretrained(str(tmp_path / "two"), layers=0)(results)
+    with pytest.raises(ValueError, match=r"max_length=513, but '.*two' has positions for 512 tokens"):
+        CrossEncoder.from_pretrained(str(tmp_path / "two"), max_length=513)(results)
+    with pytest.raises(FileNotFoundError, match=re.escape("there is no folder './nowhere'; give one with a config")):
+        CrossEncoder.from_pretrained("./nowhere")(results)
 
 
 def test_a_fresh_head_is_said(tmp_path, results):

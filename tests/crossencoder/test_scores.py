@@ -174,6 +174,12 @@ def test_every_family_can_be_truncated(tmp_path, family):
         assert len(ranker(frame())) == 6
 
 
+def test_a_short_encoder_has_a_short_default(tmp_path):
+    ranker = CrossEncoder.from_pretrained(tiny.save(tmp_path, max_position_embeddings=40))
+    np.testing.assert_allclose(by_docno(ranker(frame())), reference(ranker, frame()), atol=1e-5, rtol=0)
+    assert len(ranker._tokenize(frame()).columns["input_ids"][4]) == 40
+
+
 def test_on_real_weights(shared_models):
     """Batched, in length order, with fp16 weights on disk."""
     ranker = CrossEncoder.from_pretrained(str(shared_models / "bert-tiny"))

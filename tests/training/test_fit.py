@@ -102,7 +102,7 @@ def test_the_best_weights_stay_and_patience_ends_it(tiny_bert, monkeypatch):
 def test_without_development_questions_the_last_weights_stay(tiny_bert):
     ranker = CrossEncoder.from_pretrained(tiny_bert, training=QUICK).fit_candidates(TRAIN)
     assert "dev_map" not in ranker.history.columns
-    assert ranker.history["epoch"].max() > 0.8
+    assert 3.2 < ranker.history["epoch"].max() <= 4
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
