@@ -59,9 +59,10 @@ def test_ranked_returns_the_whole_frame(results):
         ({"rank": [2, 1, 0], "score": [3.0, 2.0, 1.0]}, ["c", "b", "a"]),
         ({"score": [1.0, 3.0, 3.0]}, ["b", "c", "a"]),
         ({"score": [np.nan, 1.0, 2.0]}, ["c", "b", "a"]),
+        ({"rank": [np.nan, 1, 0]}, ["c", "b", "a"]),
         ({}, ["a", "b", "c"]),
     ],
-    ids=["earlier rank", "else earlier score, then docno", "a missing score is last", "else docno"],
+    ids=["earlier rank", "else earlier score, then docno", "no score is last", "no rank is last", "else docno"],
 )
 def test_ties_keep_their_earlier_order(columns, expected):
     """CT-2, X-4."""
@@ -105,8 +106,8 @@ def test_costs_add_up_over_stages(results):
 
 
 def test_labels_come_from_the_qrels(results):
-    qrels = pd.DataFrame({"qid": ["1", "2", "2"], "docno": ["d1", "d3", "d9"], "label": [2, 0, 1]})
-    assert frames.labelled(results, qrels)["label"].tolist() == [0, 1, 0, 0, 0]
+    qrels = pd.DataFrame({"qid": ["1", "2", "2", "2"], "docno": ["d1", "d3", "d9", "d1"], "label": [2, 0, 1, 1]})
+    assert frames.labelled(results, qrels)["label"].tolist() == [0, 1, 1, 0, 0]
 
 
 def test_qrels_of_other_types_are_an_error(results):
