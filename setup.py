@@ -23,7 +23,7 @@ setup(
     install_requires=[
         "pyterrier>=1.1",
         "torch>=2.4",
-        "transformers>=4.50",
+        "transformers>=4.56",
         "accelerate>=1.1",
         "safetensors",
         "ir-measures>=0.4.1",

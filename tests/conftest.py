@@ -6,9 +6,18 @@ os.environ["PT_TEST_TRANSFORMER_REPORTS"] = "0"
 # Tiny models gain nothing from threads, and on a busy machine wait for them at every layer.
 os.environ["OMP_NUM_THREADS"] = "1"
 
+import hypothesis
 import pandas as pd
 import pytest
 import tiny
+
+# A busy machine is slow, which proves nothing.
+hypothesis.settings.register_profile(
+    "any machine",
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.function_scoped_fixture],
+)
+hypothesis.settings.load_profile("any machine")
 
 PROJECT = Path(__file__).parents[1]
 SHARED = Path(os.environ.get("PTC_SHARED", PROJECT.parent / "shared"))

@@ -192,7 +192,7 @@ def test_texts_are_loaded_for_pipelines_without_them(bm25, saved):
 QUERIES = st.one_of(st.none(), st.just(float("nan")), st.text(max_size=20), st.sampled_from(["cat dog", "sat", "東京"]))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(QUERIES, max_size=6), st.randoms(use_true_random=False))
 def test_topics_in_any_order_with_any_index_and_columns(queries, random):
     index = in_memory()
@@ -211,7 +211,7 @@ def test_topics_in_any_order_with_any_index_and_columns(queries, random):
         assert (block["score"].diff().dropna() <= 0).all() and (block["score"] > 0).all()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(st.text(max_size=30), min_size=1, max_size=8), st.lists(QUERIES, min_size=1, max_size=4))
 def test_any_text_is_kept_and_scored_alike_both_ways(texts, queries):
     index = BM25.from_docs({"docno": f"d{i}", "text": text} for i, text in enumerate([*texts, "cat dog"]))

@@ -18,8 +18,8 @@ _CONFIGS = {
 }
 
 
-def wordpiece() -> transformers.PreTrainedTokenizerFast:
-    """BERT's way: [CLS] query [SEP] text [SEP], with token types."""
+def wordpiece(types: bool) -> transformers.PreTrainedTokenizerFast:
+    """BERT's way: [CLS] query [SEP] text [SEP], with token types or (DistilBERT) without."""
     letters = string.ascii_lowercase + string.digits + string.punctuation
     words = ["the", "ship", "town", "who", "what", "when", "founded", "launched", "is", "of", "in", "was"]
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *("##" + c for c in letters), *words]
@@ -34,7 +34,7 @@ def wordpiece() -> transformers.PreTrainedTokenizerFast:
         pad_token="[PAD]",
         cls_token="[CLS]",
         mask_token="[MASK]",
-        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
+        model_input_names=["input_ids", *["token_type_ids"] * types, "attention_mask"],
         model_max_length=512,
     )
 
@@ -82,7 +82,8 @@ def save(path, family: str = "bert", layers: int = 2, outputs: int | None = 2, s
     ``outputs`` is the number of the classifier's outputs; None saves the bare encoder. Weights are larger than at a
     usual start, so that scores differ clearly from candidate to candidate.
     """
-    tokenizer = byte_level() if family in ("roberta", "xlm-roberta", "modernbert") else wordpiece()
+    by_bytes = family in ("roberta", "xlm-roberta", "modernbert")
+    tokenizer = byte_level() if by_bytes else wordpiece(types=family != "distilbert")
     torch.manual_seed(seed)
     if outputs is None:
         model = transformers.AutoModel.from_config(config(family, layers, tokenizer, **more))

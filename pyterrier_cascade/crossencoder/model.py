@@ -8,13 +8,10 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 import transformers
-from packaging.version import Version
 
 from pyterrier_cascade.encoder.batches import token_budget
 from pyterrier_cascade.encoder.device import autocast
 from pyterrier_cascade.encoder.pairs import TokenPairs
-
-_DTYPE = "dtype" if Version(transformers.__version__) >= Version("4.56") else "torch_dtype"
 
 
 @dataclass
@@ -85,7 +82,7 @@ def load(source: str, layers: int | None = None, trust_remote_code: bool = False
     with torch.random.fork_rng(devices=[]), _quiet():
         torch.manual_seed(0)
         module, info = transformers.AutoModelForSequenceClassification.from_pretrained(
-            source, config=config, output_loading_info=True, **{_DTYPE: torch.float32}, **trust
+            source, config=config, output_loading_info=True, dtype=torch.float32, **trust
         )
     tokenizer = transformers.AutoTokenizer.from_pretrained(source, **trust)
     if not tokenizer.is_fast:

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import tiny
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyterrier_cascade import CrossEncoder
@@ -73,7 +73,7 @@ def test_scores_do_not_depend_on_batch_mates_or_order(tiny_bert, budget):
     query=st.one_of(st.text(max_size=20), st.sampled_from(["", "who", "was " * 400])),
     data=st.data(),
 )
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40)
 def test_any_text_is_ranked(tiny_bert, texts, query, data):
     candidates = frame(pd.Series(texts, dtype=object), query).assign(note=range(len(texts)))
     order = data.draw(st.permutations(range(len(texts))))

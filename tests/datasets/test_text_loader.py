@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from pandas.testing import assert_frame_equal
 
 from pyterrier_cascade.datasets import SquadFile, TextLoader, WikiQA
@@ -33,7 +33,6 @@ def test_rows_order_index_and_columns_stay(loader):
 
 
 @given(st.lists(st.tuples(st.sampled_from(sorted(TEXTS)), st.integers(0, 3)), max_size=12))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_any_rows(loader, rows):
     docnos, index = [row[0] for row in rows], [row[1] for row in rows]
     frame = pd.DataFrame({"docno": pd.Series(docnos, dtype=str)}).set_axis(index)
