@@ -72,7 +72,7 @@ def main() -> None:
     rate = max(tried, key=lambda rate: tried[rate][1])
     runs = [tried[rate], *(train(rate, seed) for seed in options.seeds[1:])]
 
-    print(f"\n{sets['train']!r}, {sets['dev']!r}, {sets['test']!r}; rate {rate} chosen on dev\n")
+    print(f"\n{', '.join(f'as2:{data.name}' for data in sets.values())}; rate {rate} chosen on dev\n")
     print("| | dev MAP | test MAP | test MRR |\n|---|---|---|---|")
     bm25 = measure(BM25.from_docs(sets["test"].get_corpus_iter(verbose=False)).scorer()(test), qrels)
     print(f"| BM25 over the candidates | | {bm25[AP]:.4f} | {bm25[RR]:.4f} |")
