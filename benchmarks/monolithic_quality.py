@@ -24,9 +24,11 @@ from pyterrier_cascade import BM25, CrossEncoder, Training
 MEASURES = [AP, RR]
 
 
-def measure(results: pd.DataFrame, qrels: pd.DataFrame) -> dict:
+def measure(results: pd.DataFrame, qrels: pd.DataFrame) -> list[float]:
     """Returns MAP and MRR."""
-    return ir_measures.calc_aggregate(MEASURES, pt.model.to_ir_measures(qrels), pt.model.to_ir_measures(results))
+    run, judged = pt.model.to_ir_measures(results), pt.model.to_ir_measures(qrels)
+    found = ir_measures.calc_aggregate(MEASURES, judged, run)
+    return [found[measure] for measure in MEASURES]
 
 
 def main() -> None:
@@ -75,8 +77,8 @@ def main() -> None:
     print(f"\n{', '.join(f'as2:{data.name}' for data in sets.values())}; rate {rate} chosen on dev\n")
     print("| | dev MAP | test MAP | test MRR |\n|---|---|---|---|")
     bm25 = measure(BM25.from_docs(sets["test"].get_corpus_iter(verbose=False)).scorer()(test), qrels)
-    print(f"| BM25 over the candidates | | {bm25[AP]:.4f} | {bm25[RR]:.4f} |")
-    rows = [(dev, *measure(ranker(test), qrels).values()) for ranker, dev, _ in runs]
+    print(f"| BM25 over the candidates | | {bm25[0]:.4f} | {bm25[1]:.4f} |")
+    rows = [(dev, *measure(ranker(test), qrels)) for ranker, dev, _ in runs]
     for seed, row in zip(options.seeds, rows, strict=True):
         print(f"| seed {seed} | " + " | ".join(f"{value:.4f}" for value in row) + " |")
     table = pd.DataFrame(rows)

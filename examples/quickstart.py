@@ -14,6 +14,9 @@ from ir_measures import AP, RR, P
 from pyterrier_cascade import BM25, CrossEncoder, RelativeCost, Training
 from pyterrier_cascade.demo import small_encoder
 
+MEASURES = [AP, RR, P @ 1, RelativeCost, "mrt"]
+COLUMNS = ["name", *map(str, MEASURES)]
+
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--model", help="an encoder; by default the all-MiniLM-L6-v2 that the extra [demo] brings")
 options = parser.parse_args()
@@ -46,11 +49,11 @@ table = pt.Experiment(
     {"bm25": bm25, "bm25 >> reranker": bm25 >> reranker},
     test.get_topics(),
     test.get_qrels(),
-    [AP, RR, P @ 1, RelativeCost, "mrt"],
+    MEASURES,
     round=3,
     precompute_prefix=True,
 )
-print(table.to_string(index=False))
+print(table[COLUMNS].to_string(index=False))
 
 print("\nAnswer selection, each question with its own candidates:\n")
 candidates = pt.Transformer.from_df(test.get_candidates().drop(columns=["label", "query"]))
@@ -58,8 +61,8 @@ table = pt.Experiment(
     {"bm25": candidates >> bm25.scorer(), "reranker": candidates >> reranker},
     test.get_topics(),
     test.get_qrels(),
-    [AP, RR, P @ 1, RelativeCost, "mrt"],
+    MEASURES,
     round=3,
     precompute_prefix=True,
 )
-print(table.to_string(index=False))
+print(table[COLUMNS].to_string(index=False))
