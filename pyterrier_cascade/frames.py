@@ -138,11 +138,12 @@ def ranked(frame: pd.DataFrame, blocks: Blocks, score: np.ndarray, **columns: np
         )
     order = ranking(frame, blocks, score)
     new = {**columns, "score": score}
-    result = frame.drop(columns=[*new, "rank"], errors="ignore").take(order).reset_index(drop=True)
     starts = np.cumsum(blocks.sizes) - blocks.sizes
     new = {name: np.asarray(values)[order] for name, values in new.items()}
     new["rank"] = np.arange(len(frame)) - starts[blocks.codes[order]]
-    return result.assign(**new)
+    # Column by column, because each step of a chain of frames would cost a tenth of a millisecond.
+    kept = {name: frame[name].array.take(order) for name in frame.columns if name not in new}
+    return pd.DataFrame({**kept, **new}, copy=False)
 
 
 def charged(frame: pd.DataFrame, blocks: Blocks, layers: np.ndarray, full: np.ndarray) -> dict[str, np.ndarray]:
