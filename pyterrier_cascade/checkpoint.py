@@ -7,6 +7,11 @@ from pathlib import Path
 from typing import Any
 
 
+def weights_of(module) -> dict:
+    """Returns a module's tensors by name, on the CPU and contiguous, as safetensors and hashes want them."""
+    return {name: tensor.detach().cpu().contiguous() for name, tensor in module.state_dict().items()}
+
+
 class Checkpoint:
     """A module and its tokenizer, loaded on first use and shared by all copies of a ranker.
 
@@ -48,8 +53,7 @@ class Checkpoint:
     def _state(self) -> bytes:
         from safetensors.torch import save
 
-        state = self.loaded.module.state_dict()
-        return save({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()})
+        return save(weights_of(self.loaded.module))
 
     def mark_fitted(self, history: list[dict]) -> None:
         """Notes that the weights are no longer those of the source."""

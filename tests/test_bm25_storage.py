@@ -14,17 +14,6 @@ from pyterrier_cascade import BM25
 from pyterrier_cascade.bm25.storage import Strings
 
 
-@pytest.fixture
-def bm25():
-    return BM25.from_docs(DOCS)
-
-
-@pytest.fixture
-def saved(tmp_path):
-    BM25.from_docs(DOCS).save(tmp_path / "index")
-    return BM25(tmp_path / "index")
-
-
 @pytest.mark.parametrize(
     ("docs", "error", "message"),
     [

@@ -42,10 +42,6 @@ class BM25Scorer(Ranker):
         """Equal scorers hash alike."""
         return hash((type(self), self.index))
 
-    def __eq__(self, other):
-        """Whether the indexes are equal."""
-        return super().__eq__(other)
-
     def __repr__(self):
         """Can be typed back in where the index can."""
         return f"{self.index!r}.scorer()"

@@ -17,6 +17,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 from tqdm.auto import tqdm
 
+from pyterrier_cascade.checkpoint import weights_of
 from pyterrier_cascade.encoder.device import has_bf16
 from pyterrier_cascade.encoder.pairs import TokenPairs
 from pyterrier_cascade.training.batches import epoch_batches
@@ -223,8 +224,8 @@ def _folder(settings: Training):
 def _claim(folder: Path, settings: Training, module: torch.nn.Module, examples: Examples) -> None:
     """Notes in the folder what is trained there; another training there is an error, not a wrong continuation."""
     digest = hashlib.sha256()
-    for tensor in module.state_dict().values():
-        digest.update(tensor.detach().cpu().contiguous().numpy())
+    for tensor in weights_of(module).values():
+        digest.update(tensor.numpy())
     ids = np.concatenate(examples.pairs.columns["input_ids"])
     for values in (ids, examples.pairs.lengths, examples.labels, examples.questions):
         digest.update(np.ascontiguousarray(values))
@@ -259,8 +260,7 @@ def _last_checkpoint(folder: Path) -> str | None:
 
 
 def _save_weights(module: torch.nn.Module, path: Path) -> None:
-    state = {name: tensor.detach().cpu().contiguous() for name, tensor in module.state_dict().items()}
-    save_file(state, path.with_suffix(".tmp"))
+    save_file(weights_of(module), path.with_suffix(".tmp"))
     os.replace(path.with_suffix(".tmp"), path)
 
 
