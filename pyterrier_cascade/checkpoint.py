@@ -1,8 +1,10 @@
 """Weights that are read when they are first needed."""
 
+import contextlib
 import hashlib
+import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +62,28 @@ class Checkpoint:
         self.loaded.untrained = None
         self.history = history
         self.fitted = hashlib.sha256(self._state()).hexdigest()
+
+    @contextlib.contextmanager
+    def training(self) -> Iterator[None]:
+        """Gives back the weights from before where a training ends with an error, so that they are what they say."""
+        before = self._state() if self.fitted else None
+        try:
+            yield
+        except BaseException:
+            with self._lock:
+                self._loaded, self._weights = None, before
+            raise
+
+    def cache(self, name: str) -> Path | None:
+        """Returns a folder for what follows from the weights: beside them, or the user's cache for a Hub name.
+
+        None for weights that were trained and not saved: they are nowhere that anything could lie beside.
+        """
+        if self.fitted:
+            return None
+        if Path(self.source).is_dir() and os.access(self.source, os.W_OK):
+            return Path(self.source) / name
+        return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "pyterrier_cascade" / name
 
     def save(self, path: str) -> None:
         """Writes the weights, configuration and tokenizer the Hugging Face way; the checkpoint then stands for them."""

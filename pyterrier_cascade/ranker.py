@@ -131,7 +131,8 @@ class NeuralRanker(Ranker, pt.Estimator):
             raise ValueError("development results were given without their qrels; give both or neither")
         else:
             dev = self._candidates(topics_or_res_va, qrels_va, "development")
-        self.train(train, dev, qrels_va)
+        with self.model.training():
+            self.train(train, dev, qrels_va)
         return self
 
     def fit_candidates(self, train: pd.DataFrame, dev: pd.DataFrame | None = None):
@@ -145,7 +146,8 @@ class NeuralRanker(Ranker, pt.Estimator):
             if frame is not None:
                 frames.validate(frame, context=self, text_field=self.text_field)
                 frames.check_labels(frame, name)
-        self.train(train, dev, None if dev is None else dev[["qid", "docno", "label"]])
+        with self.model.training():
+            self.train(train, dev, None if dev is None else dev[["qid", "docno", "label"]])
         return self
 
     def _candidates(self, results: pd.DataFrame, qrels: pd.DataFrame, name: str) -> pd.DataFrame:

@@ -2,16 +2,16 @@
 
 import contextlib
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 import transformers
+from torch import nn
 
-from pyterrier_cascade.encoder.batches import token_budget
-from pyterrier_cascade.encoder.device import autocast
-from pyterrier_cascade.encoder.pairs import TokenPairs
+from pyterrier_cascade.encoder.executors import Executors
+from pyterrier_cascade.encoder.families import Head, check_family
 
 
 @dataclass
@@ -27,6 +27,13 @@ class PairModel:
     module: transformers.PreTrainedModel
     tokenizer: transformers.PreTrainedTokenizerBase
     untrained: str | None
+
+    @cached_property
+    def executors(self) -> Executors:
+        """What runs encoder and classifier layer by layer."""
+        pooling = getattr(self.module.config, "classifier_pooling", "cls")
+        head = Head(self.layers, pooling, Classifier(self.module))
+        return Executors(self.module.base_model, [head])
 
     @property
     def layers(self) -> int:
@@ -48,6 +55,33 @@ class PairModel:
         return min(positions - offset, self.tokenizer.model_max_length)
 
 
+class Classifier(nn.Module):
+    """A Hugging Face classifier's part above the encoder, from pooled states to relevance.
+
+    Args:
+        module: The whole classifier, whose weights are used.
+    """
+
+    def __init__(self, module: transformers.PreTrainedModel):
+        super().__init__()
+        self.pooler = getattr(module.base_model, "pooler", None)
+        # DistilBERT's and ModernBERT's; the other heads are one module that takes states of all symbols.
+        self.dense = getattr(module, "pre_classifier", None) or getattr(module, "head", None)
+        self.relu = module.config.model_type == "distilbert"
+        self.classifier = module.classifier
+
+    def forward(self, pooled: torch.Tensor) -> torch.Tensor:
+        """Returns relevance ``(n,)`` for ``(n, width)``."""
+        if self.dense is not None:
+            pooled = self.dense(pooled)
+            logits = self.classifier(pooled.relu() if self.relu else pooled)
+        elif self.pooler is not None:
+            logits = self.classifier(self.pooler(pooled[:, None]))
+        else:
+            logits = self.classifier(pooled[:, None])
+        return relevance(logits)
+
+
 def load(source: str, layers: int | None = None, trust_remote_code: bool = False) -> PairModel:
     """Returns the classifier in a folder or on the Hub; a bare encoder gets a fresh head, and this is said.
 
@@ -60,6 +94,7 @@ def load(source: str, layers: int | None = None, trust_remote_code: bool = False
         raise FileNotFoundError(f"there is no folder {source!r}; give one with a config.json, or a name on the Hub")
     trust = {"trust_remote_code": trust_remote_code}
     config = transformers.AutoConfig.from_pretrained(source, **trust)
+    check_family(config)
     full = getattr(config, "full_layers", None) or config.num_hidden_layers
     if layers is not None:
         if not 1 <= layers <= config.num_hidden_layers:
@@ -129,29 +164,3 @@ def loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     if logits.shape[1] == 1:
         return F.binary_cross_entropy_with_logits(logits[:, 0], labels.float())
     return F.cross_entropy(logits, labels.long())
-
-
-def score(
-    model: PairModel, pairs: TokenPairs, *, budget: int, device: torch.device, precision: str, progress=None
-) -> np.ndarray:
-    """Returns the relevance of each input, ``(n_inputs,)``, independent of batch mates and of order.
-
-    Args:
-        model: The classifier.
-        pairs: The inputs.
-        budget: The most tokens of a batch, pads included.
-        device: Where to compute.
-        precision: ``fp32`` or ``bf16``.
-        progress: Called with the number of inputs after each batch.
-    """
-    # Outside of inference mode: weights that were moved inside it could not be trained any more.
-    module = model.module.to(device).eval()
-    scores = np.empty(len(pairs.owner))
-    for rows in token_budget(pairs.lengths, budget):
-        inputs = {name: tensor.to(device) for name, tensor in pairs.batch(rows).items()}
-        with torch.inference_mode(), autocast(precision, device):
-            logits = module(**inputs).logits
-        scores[rows] = relevance(logits.float()).cpu().numpy()
-        if progress is not None:
-            progress(len(rows))
-    return scores

@@ -1,10 +1,6 @@
-"""Where an encoder runs and in which precision."""
-
-import contextlib
+"""Where an encoder runs, and what the hardware there can do."""
 
 import torch
-
-PRECISIONS = ("fp32", "bf16")
 
 
 def device_of(name: str | None) -> torch.device:
@@ -21,16 +17,3 @@ def has_bf16(device: torch.device) -> bool:
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     return device.type == "cpu" and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-
-
-def check_precision(precision: str) -> None:
-    """Raises where a precision is not one of :data:`PRECISIONS`."""
-    if precision not in PRECISIONS:
-        raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, not {precision!r}")
-
-
-def autocast(precision: str, device: torch.device):
-    """Returns the context in which an encoder runs in this precision; weights stay fp32."""
-    if precision == "fp32":
-        return contextlib.nullcontext()
-    return torch.autocast(device.type, dtype=torch.bfloat16)

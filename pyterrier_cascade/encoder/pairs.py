@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 import torch
@@ -14,33 +15,49 @@ MIN_DOCUMENT = 16
 
 @dataclass(frozen=True)
 class TokenPairs:
-    """Tokenised pairs; a document longer than the limit may be several passages, each an input of its own.
+    """Tokenised pairs, end to end and unpadded; a document longer than the limit may be several passages.
 
     Attributes:
-        columns: The token lists by the model's argument name (``input_ids``, ``token_type_ids`` where it takes them).
-        owner: The pair that each input belongs to, shape ``(n_inputs,)``, ascending.
-        pad: The value that fills each column up.
+        columns: The tokens of all inputs by the model's argument name (``input_ids``, ``token_type_ids`` where it
+            takes them), each ``(n_tokens,)``.
+        lengths: The number of tokens of each input, ``(n_inputs,)``.
+        owner: The pair that each input belongs to, ``(n_inputs,)``, ascending.
+        pad: The value that fills each column up where inputs are padded.
     """
 
-    columns: dict[str, list[list[int]]]
+    columns: dict[str, np.ndarray]
+    lengths: np.ndarray
     owner: np.ndarray
     pad: dict[str, int]
 
     @cached_property
-    def lengths(self) -> np.ndarray:
-        """The number of tokens of each input, shape ``(n_inputs,)``."""
-        return np.fromiter(map(len, self.columns["input_ids"]), dtype=np.int64, count=len(self.owner))
+    def starts(self) -> np.ndarray:
+        """Where each input's tokens begin, ``(n_inputs,)``."""
+        return np.cumsum(self.lengths) - self.lengths
+
+    def select(self, rows: np.ndarray) -> "TokenPairs":
+        """Returns some of the inputs."""
+        tokens = runs(self.starts[rows], self.lengths[rows])
+        columns = {name: values[tokens] for name, values in self.columns.items()}
+        return TokenPairs(columns, self.lengths[rows], self.owner[rows], self.pad)
 
     def batch(self, rows: Sequence[int]) -> dict[str, torch.Tensor]:
         """Returns the padded inputs of some rows and their attention mask, each ``(len(rows), longest)``."""
-        rows = np.asarray(rows)
-        real = np.arange(self.lengths[rows].max()) < self.lengths[rows, None]
+        lengths = self.lengths[rows]
+        real = np.arange(lengths.max()) < lengths[:, None]
+        tokens = runs(self.starts[rows], lengths)
         tensors = {"attention_mask": torch.from_numpy(real.astype(np.int64))}
-        for name, lists in self.columns.items():
+        for name, values in self.columns.items():
             filled = np.full(real.shape, self.pad[name], dtype=np.int64)
-            filled[real] = np.concatenate([lists[row] for row in rows])
+            filled[real] = values[tokens]
             tensors[name] = torch.from_numpy(filled)
         return tensors
+
+
+def runs(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Returns the numbers ``start, start + 1, ...`` of each run, end to end, ``(lengths.sum(),)``."""
+    offsets = np.cumsum(lengths) - lengths
+    return np.repeat(starts - offsets, lengths) + np.arange(lengths.sum())
 
 
 def tokenize(
@@ -56,7 +73,7 @@ def tokenize(
         passages: Whether what is cut off becomes further inputs of the same pair, overlapping by a quarter of the
             limit, instead of being dropped.
     """
-    queries, room = _fit_queries(tokenizer, queries, max_length)
+    queries, room = fitting(tokenizer, queries, max_length)
     encoded = tokenizer(
         queries,
         [_encodable(text) for text in texts],
@@ -66,14 +83,19 @@ def tokenize(
         return_overflowing_tokens=passages,
         return_attention_mask=False,
     )
-    columns = {name: encoded[name] for name in tokenizer.model_input_names if name in encoded}
+    lists = {name: encoded[name] for name in tokenizer.model_input_names if name in encoded}
+    lengths = np.fromiter(map(len, lists["input_ids"]), dtype=np.int64, count=len(lists["input_ids"]))
+    columns = {
+        name: np.fromiter(chain.from_iterable(values), dtype=np.int32, count=lengths.sum())
+        for name, values in lists.items()
+    }
     owner = encoded["overflow_to_sample_mapping"] if passages else range(len(queries))
     pad = dict.fromkeys(columns, 0) | {"input_ids": tokenizer.pad_token_id or 0}
-    return TokenPairs(columns, np.asarray(owner, dtype=np.int64), pad)
+    return TokenPairs(columns, lengths, np.asarray(owner, dtype=np.int64), pad)
 
 
-def _fit_queries(tokenizer, queries: list[str], max_length: int) -> tuple[list[str], int]:
-    """Returns the queries, the longest ones cut, and the least room that one of them leaves to a document."""
+def fitting(tokenizer, queries: list[str], max_length: int) -> tuple[list[str], int]:
+    """Returns the queries, the longest ones cut, with a warning, and the least room that one leaves to a document."""
     unique = list(dict.fromkeys(queries))
     encodable = [_encodable(query) for query in unique]
     limit = max_length - tokenizer.num_special_tokens_to_add(pair=True) - min(MIN_DOCUMENT, max_length // 2)

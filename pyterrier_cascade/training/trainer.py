@@ -226,7 +226,7 @@ def _claim(folder: Path, settings: Training, module: torch.nn.Module, examples: 
     digest = hashlib.sha256()
     for tensor in weights_of(module).values():
         digest.update(tensor.numpy())
-    ids = np.concatenate(examples.pairs.columns["input_ids"])
+    ids = examples.pairs.columns["input_ids"]
     for values in (ids, examples.pairs.lengths, examples.labels, examples.questions):
         digest.update(np.ascontiguousarray(values))
     run = {k: v for k, v in asdict(settings).items() if k not in ("folder", "save_every")}

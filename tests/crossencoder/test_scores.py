@@ -177,7 +177,7 @@ def test_every_family_can_be_truncated(tmp_path, family):
 def test_a_short_encoder_has_a_short_default(tmp_path):
     ranker = CrossEncoder.from_pretrained(tiny.save(tmp_path, max_position_embeddings=40))
     np.testing.assert_allclose(by_docno(ranker(frame())), reference(ranker, frame()), atol=1e-5, rtol=0)
-    assert len(ranker._tokenize(frame()).columns["input_ids"][4]) == 40
+    assert ranker._tokenize(*ranker._texts(frame())).lengths[4] == 40
 
 
 def test_on_real_weights(shared_models):

@@ -1,0 +1,85 @@
+"""The engine: inputs go through spans of layers, and a rule says after each head who goes on."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from pyterrier_cascade.encoder.chunks import chunks, waves
+from pyterrier_cascade.encoder.families import Head
+from pyterrier_cascade.encoder.pairs import TokenPairs
+from pyterrier_cascade.encoder.states import States
+
+WAVE_BYTES = 100_000_000
+"""What the states of a wave may take; a single group of inputs may take more."""
+
+Keep = Callable[[int, np.ndarray, np.ndarray], np.ndarray]
+"""Given a head's number, inputs and their scores, returns those of the inputs that go on."""
+
+
+class Executor(Protocol):
+    """What runs spans: :class:`~pyterrier_cascade.encoder.torch_executor.TorchExecutor` says what each part is."""
+
+    heads: list[Head]
+    width: int
+    dtype: torch.dtype
+    device: torch.device
+    budget: int
+    padding: float | None
+    workers: Callable
+
+    def run(self, spans: range, pairs: TokenPairs, rows: np.ndarray, states: States | None) -> torch.Tensor:
+        """Returns the relevance that the head of each span gives to some inputs, ``(len(spans), len(rows))``."""
+
+
+def run(
+    executor: Executor,
+    pairs: TokenPairs,
+    groups: np.ndarray | None = None,
+    keep: Keep | None = None,
+    budget: int | None = None,
+    progress: Callable[[int], object] = lambda n_done: None,
+) -> np.ndarray:
+    """Returns the score of each input at each head, ``(n_inputs, n_heads)``, NaN at the heads it did not reach.
+
+    Scores depend neither on the inputs that are computed together nor on the number of threads, to rounding.
+
+    Args:
+        executor: Encoder and heads, ready to run.
+        pairs: The inputs.
+        groups: The group of each input as a number, ``(n_inputs,)``: ``keep`` always sees whole groups.
+        keep: Who goes on; all to the end if None.
+        budget: The most tokens of a chunk, if not what suits the executor.
+        progress: Called with the number of inputs that are done, as they are.
+    """
+    n_inputs, n_heads = len(pairs.lengths), len(executor.heads)
+    scores = np.full((n_inputs, n_heads), np.nan, dtype=np.float32)
+    with executor.workers() as pool:
+
+        def stage(spans: range, rows: np.ndarray, states: States | None) -> None:
+            parts = chunks(pairs.lengths[rows], budget or executor.budget, pool.n_threads, executor.padding)
+            # The largest first, so that the workers end together.
+            parts = sorted((rows[part] for part in parts), key=lambda part: -pairs.lengths[part].sum())
+            found = []
+            for result in pool.map(lambda part: executor.run(spans, pairs, part, states), parts):
+                found.append(result)
+                if spans.stop == n_heads:
+                    progress(result.shape[1])
+            if found:
+                scores[np.concatenate(parts), spans.start : spans.stop] = torch.cat(found, 1).cpu().numpy().T
+
+        if keep is None:
+            stage(range(n_heads), np.arange(n_inputs), None)
+            return scores
+        limit = WAVE_BYTES // (executor.width * executor.dtype.itemsize)
+        for wave in waves(pairs.lengths, groups, limit):
+            states = States(pairs, wave, executor.width, executor.dtype, executor.device)
+            rows = wave
+            for head in range(n_heads):
+                stage(range(head, head + 1), rows, states)
+                if head < n_heads - 1:
+                    survivors = keep(head, rows, scores[rows, head])
+                    progress(len(rows) - len(survivors))
+                    rows = survivors
+    return scores

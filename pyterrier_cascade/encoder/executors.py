@@ -1,0 +1,88 @@
+"""Which engine runs an encoder, and the executors that were made for it."""
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from torch import nn
+
+from pyterrier_cascade.encoder.device import device_of
+from pyterrier_cascade.encoder.families import Head
+from pyterrier_cascade.encoder.openvino_executor import CALIBRATION, OpenVINOExecutor
+from pyterrier_cascade.encoder.openvino_graphs import check_installed
+from pyterrier_cascade.encoder.pairs import TokenPairs
+from pyterrier_cascade.encoder.torch_executor import DTYPES, TorchExecutor
+
+ENGINES = {"torch": tuple(DTYPES), "openvino": (*DTYPES, "int8")}
+"""The precisions of each engine."""
+
+
+def check_engine(engine: str, precision: str, device: str | None) -> None:
+    """Raises where there is no such engine, or not in this precision or on this device."""
+    if engine not in ENGINES:
+        raise ValueError(f"engine must be one of {', '.join(ENGINES)}, not {engine!r}")
+    if precision not in ENGINES[engine]:
+        others = [name for name, precisions in ENGINES.items() if precision in precisions]
+        hint = f" ({precision} needs engine={others[0]!r})" if others else ""
+        raise ValueError(
+            f"precision must be one of {', '.join(ENGINES[engine])} with engine={engine!r}, not {precision!r}{hint}"
+        )
+    if engine == "openvino":
+        if device not in (None, "cpu"):
+            raise ValueError(f"engine='openvino' computes on the CPU, not on device={device!r}; use engine='torch'")
+        check_installed()
+
+
+class Executors:
+    """The executors of an encoder with its heads: made when first needed, and anew when the weights have changed.
+
+    Args:
+        encoder: A Hugging Face encoder without a head on top.
+        heads: In order of their layers.
+    """
+
+    def __init__(self, encoder: nn.Module, heads: Sequence[Head]):
+        self.encoder, self.heads = encoder, tuple(heads)
+        self._made, self._stamp, self._lock = {}, None, threading.RLock()
+        self._calibration: TokenPairs | None = None
+
+    def calibrate(self, pairs: TokenPairs) -> None:
+        """Takes the inputs that int8 is calibrated on from now on: as many as it uses, evenly from all of these."""
+        with self._lock:
+            wanted = np.linspace(0, len(pairs.lengths) - 1, min(len(pairs.lengths), CALIBRATION[1])).astype(np.int64)
+            self._calibration = pairs.select(wanted)
+            self._made = {key: executor for key, executor in self._made.items() if "int8" not in key}
+
+    def get(
+        self, engine: str, precision: str, device: str | None, pairs: TokenPairs, cache: Path | None = None
+    ) -> TorchExecutor | OpenVINOExecutor:
+        """Returns an executor.
+
+        Args:
+            engine: One of :data:`ENGINES`.
+            precision: One of its precisions.
+            device: Where torch computes.
+            pairs: What is to be scored: int8 is calibrated on it unless it was calibrated before.
+            cache: A folder for converted graphs, or None to keep none.
+        """
+        with self._lock:
+            # Every change in place, such as a training step, counts a tensor's version up.
+            stamp = [(w.data_ptr(), None if w.is_inference() else w._version) for w in self._weights()]
+            if stamp != self._stamp:
+                self._made, self._stamp = {}, stamp
+            where = device_of(device)
+            key = (engine, precision, where)
+            if key not in self._made:
+                if precision == "int8" and self._calibration is None:
+                    self.calibrate(pairs)
+                if engine == "torch":
+                    self._made[key] = TorchExecutor(self.encoder, self.heads, where, precision)
+                else:
+                    self._made[key] = OpenVINOExecutor(self.encoder, self.heads, precision, cache, self._calibration)
+            return self._made[key]
+
+    def _weights(self):
+        yield from self.encoder.parameters()
+        for head in self.heads:
+            yield from head.module.parameters()

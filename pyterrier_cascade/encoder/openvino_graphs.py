@@ -1,0 +1,157 @@
+"""Spans of layers as OpenVINO graphs: converted, quantised to int8, and kept on disk."""
+
+import contextlib
+import hashlib
+import inspect
+import io
+import logging
+import os
+import shutil
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from pyterrier_cascade.encoder import families, layers, layout
+from pyterrier_cascade.encoder.families import Encoder, Head
+from pyterrier_cascade.encoder.layout import Padded
+
+
+def check_installed() -> None:
+    """Raises where the extra is missing."""
+    missing = [name for name in ("openvino", "nncf") if find_spec(name) is None]
+    if missing:
+        raise ImportError(
+            f"engine='openvino' needs {' and '.join(missing)}: pip install \"pyterrier_cascade[openvino]\""
+        )
+
+
+class Span(nn.Module):
+    """The layers up to a head, from the head before, and the head itself, on a padded block.
+
+    Args:
+        encoder: The encoder taken apart, with plain linear maps.
+        heads: All heads.
+        number: Whose span this is; the first one begins with the embeddings.
+    """
+
+    def __init__(self, encoder: Encoder, heads: Sequence[Head], number: int):
+        super().__init__()
+        head, first = heads[number], heads[number - 1].layer if number else 0
+        self.embeddings = encoder.embeddings if number == 0 else None
+        self.layers, self.norm = nn.ModuleList(encoder.layers[first : head.layer]), encoder.norm
+        self.head, self.pooling = head.module, head.pooling
+        self.last = number == len(heads) - 1
+
+    def forward(self, real: torch.Tensor, *given: torch.Tensor):
+        """Returns scores ``(n,)`` and, unless this is the last span, states ``(n, longest, width)``.
+
+        Args:
+            real: Which places hold tokens, ``(n, longest)``.
+            *given: The states before; for the first span what the embeddings look up, in the order of their tables.
+        """
+        block = Padded(real)
+        hidden = given[0]
+        if self.embeddings is not None:
+            hidden = self.embeddings(**dict(zip(self.embeddings.tables, given, strict=True)))
+        reads_first = self.last and self.pooling == "cls"
+        for number, layer in enumerate(self.layers, start=1):
+            hidden = layer(hidden, block, first_only=reads_first and number == len(self.layers))
+        read = self.norm(hidden)
+        scores = self.head(read if reads_first else block.pooled(read, self.pooling))
+        return scores if self.last else (scores, hidden)
+
+
+def converted(encoder: Encoder, heads: Sequence[Head]) -> list:
+    """Returns each span as a graph for blocks of any shape."""
+    import openvino
+
+    real = torch.ones(3, 5, dtype=torch.bool)
+    real[1, 3:] = False
+    graphs = []
+    for number, head in enumerate(heads):
+        first = [torch.ones(3, 5, dtype=torch.long)] * len(encoder.embeddings.tables)
+        given = [torch.zeros(3, 5, encoder.width)] if number else first
+        try:
+            # Tracing warns of every shape that Python sees; the tests compare other shapes than this one.
+            with torch.no_grad(), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                span = Span(encoder, heads, number).eval()
+                graphs.append(openvino.convert_model(span, example_input=(real, *given)))
+        except Exception as error:
+            raise RuntimeError(
+                f"OpenVINO {version('openvino')} could not convert the layers up to layer {head.layer} ({error}); "
+                f"use engine='torch'"
+            ) from error
+    return graphs
+
+
+def quantized(graphs: list, blocks: list[list[np.ndarray]]) -> list:
+    """Returns the graphs in int8, each calibrated on the states that the exact ones before it leave.
+
+    Args:
+        graphs: The exact spans.
+        blocks: What the first span is given, for each of some blocks.
+    """
+    import nncf
+    import openvino
+
+    found, core = [], openvino.Core()
+    nncf.set_log_level(logging.ERROR)
+    for number, graph in enumerate(graphs):
+        kind = nncf.ModelType.TRANSFORMER
+        # Its progress bars go to standard output, which is for data.
+        with contextlib.redirect_stdout(io.StringIO()):
+            found.append(nncf.quantize(graph, nncf.Dataset(blocks), model_type=kind, subset_size=len(blocks)))
+        if number < len(graphs) - 1:
+            exact = core.compile_model(graph, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+            blocks = [[block[0], exact(block)[1].copy()] for block in blocks]
+    return found
+
+
+def kept(folder: Path | None, make: Callable[[], list]) -> list:
+    """Returns the graphs of a folder; where it is not there, makes and keeps them.
+
+    Args:
+        folder: Where they are kept; nothing is if None.
+        make: Makes them.
+    """
+    import openvino
+
+    if folder is None:
+        return make()
+    if not folder.exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        # Renamed when complete: neither a process that is killed nor one beside it leaves half of it for whole.
+        unfinished = Path(tempfile.mkdtemp(dir=folder.parent, prefix="unfinished-"))
+        try:
+            for number, graph in enumerate(make()):
+                openvino.save_model(graph, unfinished / f"{number}.xml", compress_to_fp16=False)
+            with contextlib.suppress(OSError):
+                os.rename(unfinished, folder)
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+    core = openvino.Core()
+    return [core.read_model(folder / f"{number}.xml") for number in range(len(list(folder.glob("*.xml"))))]
+
+
+def fingerprint(encoder: nn.Module, heads: Sequence[Head], *more: np.ndarray) -> str:
+    """Returns a digest of all that the graphs follow from: weights, heads, code, versions, and what else is given."""
+    digest = hashlib.sha256()
+    for code in (families, layers, layout, sys.modules[__name__]):
+        digest.update(inspect.getsource(code).encode())
+    versions = [version(package) for package in ("openvino", "nncf", "torch")]
+    digest.update(repr([versions, [(head.layer, head.pooling) for head in heads], encoder.config.to_dict()]).encode())
+    for module in (encoder, *(head.module for head in heads)):
+        for tensor in module.state_dict().values():
+            digest.update(tensor.detach().cpu().contiguous().numpy())
+    for array in more:
+        digest.update(np.ascontiguousarray(array))
+    return digest.hexdigest()[:16]

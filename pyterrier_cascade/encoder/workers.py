@@ -1,0 +1,79 @@
+"""Threads that compute side by side, each on a core of its own."""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+
+_starting = threading.Lock()
+
+
+@contextlib.contextmanager
+def workers() -> Iterator["Pool"]:
+    """Gives as many threads as the caller's torch would compute with; they end, and its settings stay as they were.
+
+    Several inputs at once, each on one core, keep more of it busy than one operation after the other shared by all
+    cores. Nothing is computed by the calling thread, so that a process forked from it can go on computing.
+    """
+    # torch keeps the number of threads for each thread, and one more for those that come: the workers' own setting
+    # must not reach a thread that starts later, nor be read as another caller's.
+    with _starting:
+        n_threads = torch.get_num_threads()
+        pool = Pool(n_threads)
+        try:
+            pool.each(lambda: torch.set_num_threads(1))
+        finally:
+            torch.set_num_threads(n_threads)
+    try:
+        yield pool
+    finally:
+        pool.close()
+
+
+class Pool:
+    """A number of threads.
+
+    Args:
+        n_threads: How many.
+    """
+
+    def __init__(self, n_threads: int):
+        self.n_threads = n_threads
+        self._threads = ThreadPoolExecutor(n_threads, thread_name_prefix="encoder")
+
+    def each(self, work: Callable[[], None]) -> None:
+        """Does the work once in every thread."""
+        barrier = threading.Barrier(self.n_threads)
+
+        def once():
+            barrier.wait()
+            work()
+
+        for done in [self._threads.submit(once) for _ in range(self.n_threads)]:
+            done.result()
+
+    def map(self, work: Callable, items: Iterable) -> Iterator:
+        """Returns the results in order; whoever is free takes the next item."""
+        return self._threads.map(work, items)
+
+    def close(self) -> None:
+        """Waits for the work under way and ends the threads; work that has not begun is dropped."""
+        self._threads.shutdown(wait=True, cancel_futures=True)
+
+
+@contextlib.contextmanager
+def here() -> Iterator["Caller"]:
+    """Gives the calling thread itself, for devices that have their own queue."""
+    yield Caller()
+
+
+class Caller:
+    """The calling thread in a pool's clothes."""
+
+    n_threads = 1
+
+    def map(self, work: Callable, items: Iterable) -> Iterator:
+        """Returns the results in order."""
+        return map(work, items)
