@@ -13,14 +13,16 @@ POOLINGS = ("mean_nocls", "mean", "cls")
 class Packed:
     """Tokens end to end, ``(n_tokens, width)``, inputs in order of length.
 
-    No pad is ever computed, and inputs of equal length attend together without a mask.
+    Only attention ever sees a pad, and only where lengths are merged.
 
     Args:
         lengths: The tokens of each input, ascending, ``(n,)``.
+        merge: Inputs attend side by side when the shortest of them has at least this share of the longest's tokens;
+            at 1, only inputs of equal length, and no pad is ever computed.
     """
 
-    def __init__(self, lengths: np.ndarray):
-        self.lengths = lengths
+    def __init__(self, lengths: np.ndarray, merge: float = 1.0):
+        self.lengths, self.merge = lengths, merge
         self.starts = torch.from_numpy(np.cumsum(lengths) - lengths)
 
     def spread(self, tokens: torch.Tensor) -> torch.Tensor:
@@ -32,24 +34,28 @@ class Packed:
         return hidden
 
     @cached_property
-    def blocks(self) -> list[tuple[slice, slice, int]]:
-        """The runs of inputs of equal length: their rows, their tokens and the length."""
-        lengths, counts = np.unique(self.lengths, return_counts=True)
-        blocks, row, token = [], 0, 0
-        for length, count in zip(lengths.tolist(), counts.tolist(), strict=True):
-            blocks.append((slice(row, row + count), slice(token, token + count * length), length))
-            row, token = row + count, token + count * length
-        return blocks
+    def blocks(self) -> list["_Block"]:
+        """The inputs that attend side by side."""
+        blocks, end = [], len(self.lengths)
+        while end:
+            longest = int(self.lengths[end - 1])
+            start = int(np.searchsorted(self.lengths[:end], self.merge * longest))
+            blocks.append(_Block(slice(start, end), int(self.starts[start]), self.lengths[start:end]))
+            end = start
+        return blocks[::-1]
+
+    @cached_property
+    def owners(self) -> torch.Tensor:
+        """The input of each token, ``(n_tokens,)``."""
+        return torch.repeat_interleave(torch.from_numpy(self.lengths))
 
     @cached_property
     def positions(self) -> torch.Tensor:
         """The place of each token in its input, from 0, ``(n_tokens,)``."""
-        return torch.arange(int(self.lengths.sum())) - torch.repeat_interleave(
-            self.starts, torch.from_numpy(self.lengths)
-        )
+        return torch.arange(len(self.owners)) - self.starts[self.owners]
 
     def attend(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, n_heads: int, window=None):
-        """Returns attention within each input, ``(n_rows, width)``.
+        """Returns attention within each input, shaped like ``query``.
 
         Args:
             query: ``(n_tokens, width)``, or ``(n, width)`` where only the first symbol of each input asks.
@@ -58,15 +64,14 @@ class Packed:
             n_heads: The heads that the width is split into.
             window: How far a token sees to either side; the whole input if None.
         """
-        one_row_each = len(query) == len(self.lengths)
         found = []
-        for rows, tokens, length in self.blocks:
-            asked = query[rows if one_row_each else tokens].unflatten(0, (rows.stop - rows.start, -1))
-            given = (states[tokens].unflatten(0, (-1, length)) for states in (key, value))
-            mask = None
-            if window is not None and length > window + 1:
-                mask = _near(asked.shape[1], length, window)
-            found.append(_attention(asked, *given, n_heads, mask).flatten(0, 1))
+        for block in self.blocks:
+            given = (block.spread(states) for states in (key, value))
+            if len(query) == len(self.lengths):
+                found.append(_attention(query[block.rows, None], *given, n_heads, block.mask(1, window)).flatten(0, 1))
+            else:
+                mask = block.mask(block.longest, window)
+                found.append(block.pack(_attention(block.spread(query), *given, n_heads, mask)))
         return torch.cat(found) if len(found) > 1 else found[0]
 
     def first(self, hidden: torch.Tensor) -> torch.Tensor:
@@ -77,10 +82,38 @@ class Packed:
         """Returns what a head with one of the :data:`POOLINGS` reads, ``(n, width)``."""
         if pooling == "cls":
             return self.first(hidden)
-        skipped = 1 if pooling == "mean_nocls" else 0
-        return torch.cat(
-            [hidden[tokens].unflatten(0, (-1, length))[:, skipped:].mean(1) for _, tokens, length in self.blocks]
-        )
+        total = hidden.new_zeros(len(self.lengths), hidden.shape[1], dtype=torch.float32)
+        total.index_add_(0, self.owners, hidden.float())
+        counts = torch.from_numpy(self.lengths)[:, None]
+        if pooling == "mean_nocls":
+            total, counts = total - self.first(hidden).float(), counts - 1
+        return total / counts
+
+
+class _Block:
+    """Inputs of similar length within a packed chunk, as attention wants them: ``(n, longest, width)``."""
+
+    def __init__(self, rows: slice, start: int, lengths: np.ndarray):
+        self.rows, self.longest = rows, int(lengths[-1])
+        self.tokens = slice(start, start + int(lengths.sum()))
+        self.padded = None
+        if lengths[0] < lengths[-1]:
+            self.padded = Padded.of(lengths, torch.device("cpu"))
+
+    def spread(self, states: torch.Tensor) -> torch.Tensor:
+        """Returns the block's part of ``(n_tokens, width)``."""
+        part = states[self.tokens]
+        return part.unflatten(0, (-1, self.longest)) if self.padded is None else self.padded.spread(part)
+
+    def pack(self, states: torch.Tensor) -> torch.Tensor:
+        """Returns ``(n, longest, width)`` end to end without pads."""
+        return states.flatten(0, 1) if self.padded is None else self.padded.pack(states)
+
+    def mask(self, n_queries: int, window: int | None) -> torch.Tensor | None:
+        """Returns what each of the first queries may see, or None if everything."""
+        if self.padded is not None:
+            return self.padded.mask(n_queries, window)
+        return None if window is None or self.longest <= window + 1 else _near(n_queries, self.longest, window)
 
 
 class Padded:
@@ -103,11 +136,19 @@ class Padded:
 
         Pads repeat a token of their input: what they hold is computed with, though nobody looks.
         """
-        return tokens[(self.real.flatten().cumsum(0) - 1).view(self.real.shape)]
+        return tokens.index_select(0, self._places).unflatten(0, self.real.shape)
 
     def pack(self, hidden: torch.Tensor) -> torch.Tensor:
         """Returns values of a block, ``(n, longest, ...)``, end to end without pads, ``(n_tokens, ...)``."""
-        return hidden[self.real]
+        return hidden.flatten(0, 1).index_select(0, self._kept)
+
+    @cached_property
+    def _places(self) -> torch.Tensor:
+        return self.real.flatten().cumsum(0) - 1
+
+    @cached_property
+    def _kept(self) -> torch.Tensor:
+        return self.real.flatten().nonzero()[:, 0]
 
     @property
     def positions(self) -> torch.Tensor:
@@ -124,13 +165,17 @@ class Padded:
             n_heads: The heads that the width is split into.
             window: How far a token sees to either side; the whole input if None.
         """
-        mask = self.real[:, None, None]
         asked = query[:, None] if query.dim() == 2 else query
-        if window is not None:
-            near, itself = (_near(asked.shape[1], key.shape[1], far).to(mask.device) for far in (window, 0))
-            # A pad far behind its input would otherwise see nothing, and its NaN reach the others.
-            mask = mask & near | itself
-        return _attention(asked, key, value, n_heads, mask).view(query.shape)
+        return _attention(asked, key, value, n_heads, self.mask(asked.shape[1], window)).view(query.shape)
+
+    def mask(self, n_queries: int, window: int | None) -> torch.Tensor:
+        """Returns what each of the first queries may see, boolean, ``(n, 1, 1 or n_queries, longest)``."""
+        mask = self.real[:, None, None]
+        if window is None:
+            return mask
+        near, itself = (_near(n_queries, self.real.shape[1], far).to(mask.device) for far in (window, 0))
+        # A pad far behind its input would otherwise see nothing, and its NaN reach the others.
+        return mask & near | itself
 
     def first(self, hidden: torch.Tensor) -> torch.Tensor:
         """Returns the states of each input's first symbol, ``(n, width)``."""
@@ -148,18 +193,22 @@ class Padded:
 def _attention(query, key, value, n_heads: int, mask) -> torch.Tensor:
     """Returns ``(n, asked, width)`` for ``query (n, asked, width)`` and ``key``, ``value`` ``(n, length, width)``."""
     query, key, value = (states.unflatten(-1, (n_heads, -1)).transpose(1, 2) for states in (query, key, value))
-    if mask is None and query.dtype == torch.bfloat16 and query.device.type == "cpu":
-        attended = _batched_products(query, key, value)
+    if query.dtype == torch.bfloat16 and query.device.type == "cpu":
+        attended = _products(query, key, value, mask)
     else:
         attended = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
     return attended.transpose(1, 2).flatten(2)
 
 
-def _batched_products(query, key, value) -> torch.Tensor:
-    """Returns the same as torch's fused attention, which takes twice the time on short inputs in bf16 on a CPU."""
+def _products(query, key, value, mask) -> torch.Tensor:
+    """Returns the same as torch's own attention, which in bf16 on a CPU takes two to three times as long."""
     q, k, v = (states.flatten(0, 1) for states in (query, key, value))
-    weights = torch.baddbmm(q.new_empty(1), q, k.transpose(1, 2), beta=0, alpha=q.shape[-1] ** -0.5).softmax(-1)
-    return torch.bmm(weights, v).view(query.shape)
+    weights = torch.baddbmm(q.new_empty(1), q, k.transpose(1, 2), beta=0, alpha=q.shape[-1] ** -0.5)
+    # In fp32: torch's softmax over short rows of bf16 would take longer than both products.
+    weights = weights.float()
+    if mask is not None:
+        weights.unflatten(0, query.shape[:2]).add_(torch.zeros(mask.shape).masked_fill_(~mask, -torch.inf))
+    return torch.bmm(weights.softmax(-1).to(v.dtype), v).unflatten(0, query.shape[:2])
 
 
 def _near(n_queries: int, length: int, window: int) -> torch.Tensor:

@@ -72,3 +72,13 @@ def linear_for(device: torch.device, dtype: torch.dtype) -> Make:
     except (AttributeError, RuntimeError, TypeError):
         return Linear
     return PackedLinear if works else Linear
+
+
+def with_linears(module: nn.Module, make: Make) -> nn.Module:
+    """Returns the module with all its linear maps made anew, in place."""
+    for name, child in module.named_children():
+        if isinstance(child, nn.Linear):
+            setattr(module, name, make(child.weight.detach(), None if child.bias is None else child.bias.detach()))
+        else:
+            with_linears(child, make)
+    return module

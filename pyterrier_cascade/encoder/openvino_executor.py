@@ -33,8 +33,8 @@ class OpenVINOExecutor:
         calibration: What int8 is calibrated on; the first of them count, up to :data:`CALIBRATION`.
     """
 
-    budget, padding = 512, 0.08
-    dtype, device = torch.float32, torch.device("cpu")
+    budget, padding = 1_024, 0.08
+    device = torch.device("cpu")
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class OpenVINOExecutor:
         import openvino
 
         self.heads = [head.to(self.device) for head in heads]
-        apart = take_apart(encoder, Weights(self.device, self.dtype))
+        apart = take_apart(encoder, Weights(self.device, torch.float32))
         self.width, self._embeddings = apart.width, apart.embeddings
 
         def folder(kind: str, *more: np.ndarray) -> Path | None:
@@ -71,8 +71,12 @@ class OpenVINOExecutor:
             "NUM_STREAMS": n_threads,
             "INFERENCE_NUM_THREADS": n_threads,
         }
+        # States go from span to span as OpenVINO has them inside.
+        self.dtype = torch.bfloat16 if low else torch.float32
         core = openvino.Core()
-        self._spans = [core.compile_model(graph, "CPU", settings) for graph in graphs]
+        self._spans = [
+            core.compile_model(openvino_graphs.joined(graph, low), "CPU", settings) for graph in graphs
+        ]
         self._idle, self._process = queue.LifoQueue(), os.getpid()
 
     def workers(self):
@@ -94,7 +98,10 @@ class OpenVINOExecutor:
             states: Where the span before left their states and this one leaves them; None where nothing goes on.
         """
         block = _block(pairs.lengths[rows])
-        given = _looked_up(self._embeddings, pairs, rows, block) if spans.start == 0 else [states.read(rows, block)]
+        if spans.start == 0:
+            given = _looked_up(self._embeddings, pairs, rows, block)
+        else:
+            given = [openvino_graphs.shared(states.read(rows, block))]
         try:
             requests = self._idle.get_nowait()
         except queue.Empty:
@@ -102,11 +109,12 @@ class OpenVINOExecutor:
         scores = []
         for span in spans:
             # What a request returns lies in its own memory and holds until it is asked again.
-            found = requests[span].infer([block.real, *given], share_inputs=True, share_outputs=True)
-            scores.append(torch.from_numpy(found[0].copy()))
-            given = [found[1]] if span < len(self.heads) - 1 else []
+            request = requests[span]
+            request.infer([block.real.numpy(), *given], share_inputs=True, share_outputs=True)
+            scores.append(torch.from_numpy(request.get_output_tensor(0).data.copy()))
+            given = [request.get_output_tensor(1)] if span < len(self.heads) - 1 else []
         if given:
-            states.write(rows, block, torch.from_numpy(given[0]))
+            states.write(rows, block, openvino_graphs.tensor(given[0], self.dtype))
         self._idle.put(requests)
         return torch.stack(scores)
 

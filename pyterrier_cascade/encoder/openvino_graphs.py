@@ -116,6 +116,41 @@ def quantized(graphs: list, blocks: list[list[np.ndarray]]) -> list:
     return found
 
 
+def joined(graph, low: bool):
+    """Returns a span whose states come and go in bf16 if it computes in that, so that nothing is converted between.
+
+    Args:
+        graph: The span.
+        low: Whether it computes in bf16.
+    """
+    import openvino
+    from openvino.preprocess import PrePostProcessor
+
+    states = [i for i, given in enumerate(graph.inputs) if given.element_type == openvino.Type.f32]
+    if not low or (not states and len(graph.outputs) == 1):
+        return graph
+    around = PrePostProcessor(graph)
+    for number in states:
+        around.input(number).tensor().set_element_type(openvino.Type.bf16)
+    if len(graph.outputs) > 1:
+        around.output(1).tensor().set_element_type(openvino.Type.bf16)
+    return around.build()
+
+
+def shared(states: torch.Tensor):
+    """Returns states as OpenVINO's tensor on the same memory; NumPy has no bf16."""
+    import openvino
+
+    if states.dtype == torch.float32:
+        return states.numpy()
+    return openvino.Tensor(states.view(torch.int16).numpy(), states.shape, openvino.Type.bf16)
+
+
+def tensor(states, dtype: torch.dtype) -> torch.Tensor:
+    """Returns OpenVINO's states as torch's tensor on the same memory."""
+    return torch.from_numpy(states.data.view(np.int16 if dtype == torch.bfloat16 else np.float32)).view(dtype)
+
+
 def kept(folder: Path | None, make: Callable[[], list]) -> list:
     """Returns the graphs of a folder; where it is not there, makes and keeps them.
 

@@ -21,6 +21,8 @@ class States:
     """
 
     def __init__(self, pairs: TokenPairs, rows: np.ndarray, width: int, dtype: torch.dtype, device: torch.device):
+        # In order of length, so that the first chunks are slices.
+        rows = rows[np.argsort(pairs.lengths[rows], kind="stable")]
         lengths = pairs.lengths[rows]
         self._lengths, self._starts = pairs.lengths, np.zeros(len(pairs.lengths), dtype=np.int64)
         self._starts[rows] = np.cumsum(lengths) - lengths
@@ -33,7 +35,11 @@ class States:
 
     def write(self, rows: np.ndarray, layout: Packed | Padded, states: torch.Tensor) -> None:
         """Keeps the states of some inputs, given in a layout of theirs."""
-        self._states.index_copy_(0, self._places(rows), layout.pack(states))
+        start, end = self._starts[rows[0]], self._starts[rows[-1]] + self._lengths[rows[-1]]
+        if end - start == self._lengths[rows].sum():
+            self._states[start:end] = layout.pack(states)
+        else:
+            self._states.index_copy_(0, self._places(rows), layout.pack(states))
 
     def _places(self, rows: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(runs(self._starts[rows], self._lengths[rows])).to(self._states.device)

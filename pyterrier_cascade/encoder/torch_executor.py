@@ -8,7 +8,7 @@ from torch import nn
 
 from pyterrier_cascade.encoder.families import Head, Weights, take_apart
 from pyterrier_cascade.encoder.layout import Packed, Padded
-from pyterrier_cascade.encoder.linear import linear_for
+from pyterrier_cascade.encoder.linear import linear_for, with_linears
 from pyterrier_cascade.encoder.pairs import TokenPairs
 from pyterrier_cascade.encoder.states import States
 from pyterrier_cascade.encoder.workers import here, workers
@@ -37,9 +37,13 @@ class TorchExecutor:
         self.device, self.dtype = device, DTYPES[precision]
         self.encoder = take_apart(encoder, Weights(device, self.dtype, linear_for(device, self.dtype)))
         self.heads = [head.to(device) for head in heads]
+        for head in self.heads:
+            with_linears(head.module, linear_for(device, torch.float32))
         self.width = self.encoder.width
         on_cpu = device.type == "cpu"
         self.budget, self.padding = (512, None) if on_cpu else (65_536, 0.08)
+        # In bf16 a mask costs less than another pair of small products; torch's attention in fp32 is better without.
+        self.merge = 0.75 if precision == "bf16" else 1.0
         self.workers = workers if on_cpu else here
 
     @torch.inference_mode()
@@ -53,7 +57,7 @@ class TorchExecutor:
             states: Where the span before left their states and this one leaves them; None where nothing goes on.
         """
         lengths = pairs.lengths[rows]
-        layout = Packed(lengths) if self.padding is None else Padded.of(lengths, self.device)
+        layout = Packed(lengths, self.merge) if self.padding is None else Padded.of(lengths, self.device)
         if spans.start == 0:
             indices = self.encoder.embeddings.indices(pairs, rows)
             tokens = {name: torch.from_numpy(values).to(self.device) for name, values in indices.items()}

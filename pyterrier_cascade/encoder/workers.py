@@ -23,13 +23,19 @@ def workers() -> Iterator["Pool"]:
         n_threads = torch.get_num_threads()
         pool = Pool(n_threads)
         try:
-            pool.each(lambda: torch.set_num_threads(1))
+            pool.each(_one_core)
         finally:
             torch.set_num_threads(n_threads)
     try:
         yield pool
     finally:
         pool.close()
+
+
+def _one_core() -> None:
+    # A new thread takes the general setting when it first computes, unless it has asked for it before.
+    torch.get_num_threads()
+    torch.set_num_threads(1)
 
 
 class Pool:
