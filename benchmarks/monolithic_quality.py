@@ -42,6 +42,7 @@ def main() -> None:
     parser.add_argument("--patience", type=int, default=1)
     parser.add_argument("--per-epoch", type=int, default=1, help="development measurements in an epoch")
     parser.add_argument("--negatives", type=int, help="negatives of a question in an epoch; all unless given")
+    parser.add_argument("--save", help="folder for the model of the first seed")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     options = parser.parse_args()
 
@@ -72,6 +73,8 @@ def main() -> None:
 
     tried = {rate: train(rate, options.seeds[0]) for rate in options.rates}
     rate = max(tried, key=lambda rate: tried[rate][1])
+    if options.save:
+        tried[rate][0].save_pretrained(options.save)
     runs = [tried[rate], *(train(rate, seed) for seed in options.seeds[1:])]
 
     print(f"\n{', '.join(f'as2:{data.name}' for data in sets.values())}; rate {rate} chosen on dev\n")

@@ -1,0 +1,54 @@
+"""What the engines and their precisions do to the quality of a trained reranker.
+
+    python benchmarks/monolithic_quality.py --data wikiqa --model ../shared/models/e5-small --seeds 0 --save wikiqa-model
+    python benchmarks/engine_quality.py --data wikiqa --model wikiqa-model
+
+int8 is calibrated on 320 development pairs. Prints a Markdown table: MAP and MRR on test, the difference of MAP from
+torch in fp32, and the correlation and the largest difference of the scores with those.
+"""
+
+import argparse
+import os
+from pathlib import Path
+
+import ir_measures
+import numpy as np
+import pyterrier as pt
+from ir_measures import AP, RR
+
+from pyterrier_cascade import CrossEncoder
+
+ENGINES = [("torch", "fp32"), ("torch", "bf16"), ("openvino", "fp32"), ("openvino", "bf16"), ("openvino", "int8")]
+
+
+def main() -> None:
+    """Scores with every engine and prints."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", choices=["wikiqa", "trecqa"], required=True)
+    parser.add_argument("--model", required=True, help="folder of a trained reranker")
+    options = parser.parse_args()
+
+    folder = os.environ.get("PTC_DATA") or str(Path(os.environ.get("PTC_SHARED", "../shared")) / "data")
+    dev, test = (pt.get_dataset(f"as2:{options.data}/{split}", folder=folder) for split in ("dev", "test"))
+    candidates, qrels = test.get_candidates().drop(columns="label"), pt.model.to_ir_measures(test.get_qrels())
+    ranker = CrossEncoder.from_pretrained(options.model)
+    ranker.calibrate(dev.get_candidates())
+
+    print(
+        f"| {options.data} test | MAP | MRR | MAP - fp32 | correlation | largest difference |\n|---|---|---|---|---|---|"
+    )
+    exact = None
+    for engine, precision in ENGINES:
+        results = ranker(engine=engine, precision=precision)(candidates)
+        found = ir_measures.calc_aggregate([AP, RR], qrels, pt.model.to_ir_measures(results))
+        scores = results.sort_values(["qid", "docno"])["score"].to_numpy()
+        exact = (found[AP], scores) if exact is None else exact
+        print(
+            f"| {engine} {precision} | {found[AP]:.4f} | {found[RR]:.4f} | {found[AP] - exact[0]:+.4f} | "
+            f"{np.corrcoef(scores, exact[1])[0, 1]:.5f} | {np.abs(scores - exact[1]).max():.2g} |",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""Tiny encoders with heads at several layers, and inputs for them."""
+
+import numpy as np
+import torch
+from torch import nn
+
+from pyterrier_cascade.encoder.families import Head
+from pyterrier_cascade.encoder.pairs import TokenPairs
+
+LAYERS = (1, 2, 4)
+
+
+class Sum(nn.Module):
+    """A head whose scores can be computed by hand from the states."""
+
+    def __init__(self):
+        super().__init__()
+        self.map = nn.Linear(32, 1, bias=False)
+        self.map.weight.data = torch.linspace(-1, 1, 32)[None]
+
+    def forward(self, pooled):
+        return self.map(pooled)[:, 0]
+
+
+def heads(pooling: str = "mean_nocls", layers=LAYERS) -> list[Head]:
+    return [Head(layer, pooling, Sum()) for layer in layers]
+
+
+def inputs(lengths, vocabulary: int = 80, seed: int = 0) -> TokenPairs:
+    """Inputs of given lengths; tokens from 5, behind the special ones."""
+    rng, lengths = np.random.default_rng(seed), np.asarray(lengths, dtype=np.int64)
+    tokens = rng.integers(5, vocabulary, lengths.sum()).astype(np.int32)
+    return TokenPairs({"input_ids": tokens}, lengths, np.arange(len(lengths)), {"input_ids": 1})
+
+
+def mean(states: torch.Tensor, real: torch.Tensor, skipped: int) -> torch.Tensor:
+    weights = real[:, skipped:, None].float()
+    return (states[:, skipped:] * weights).sum(1) / weights.sum(1)
+
+
+@torch.no_grad()
+def reference(encoder, pairs: TokenPairs, pooling: str, layers=LAYERS) -> np.ndarray:
+    """The heads over Hugging Face's own forward passes, each of an encoder that ends at the head's layer."""
+    stack = getattr(encoder, "encoder", None) or getattr(encoder, "transformer", None) or encoder
+    name = "layer" if hasattr(stack, "layer") else "layers"
+    every, batch, found = getattr(stack, name), pairs.batch(np.arange(len(pairs.lengths))), []
+    for layer in layers:
+        setattr(stack, name, every[:layer])
+        states = encoder(**batch).last_hidden_state
+        real = batch["attention_mask"]
+        pooled = {
+            "cls": lambda s=states: s[:, 0],
+            "mean": lambda s=states, r=real: mean(s, r, 0),
+            "mean_nocls": lambda s=states, r=real: mean(s, r, 1),
+        }[pooling]()
+        found.append((pooled @ torch.linspace(-1, 1, 32)).numpy())
+    setattr(stack, name, every)
+    return np.stack(found, 1)

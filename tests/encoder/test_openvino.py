@@ -1,0 +1,225 @@
+"""The same spans as OpenVINO graphs: equal in fp32, near below, kept on disk, and loud where they cannot be had."""
+
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+import spans
+import tiny
+import torch
+
+from pyterrier_cascade import CrossEncoder, Training
+from pyterrier_cascade.encoder import engine, openvino_graphs
+from pyterrier_cascade.encoder.openvino_executor import CALIBRATION, OpenVINOExecutor
+from pyterrier_cascade.encoder.pairs import TokenPairs
+from pyterrier_cascade.encoder.torch_executor import TorchExecutor
+
+pytest.importorskip("openvino", reason="the extra [openvino] is not installed")
+
+LENGTHS = np.random.default_rng(0).integers(2, 60, 60)
+
+
+def exact(encoder, pairs: TokenPairs, pooling: str) -> np.ndarray:
+    return engine.run(TorchExecutor(encoder, spans.heads(pooling), torch.device("cpu")), pairs)
+
+
+def everyone(head, rows, scores):
+    return rows
+
+
+@pytest.mark.parametrize("family", tiny.FAMILIES)
+def test_every_layer_is_torchs(encoder, family):
+    """In one go and from head to head, in blocks of shapes that the conversion never saw."""
+    model, pairs = encoder(family), spans.inputs(LENGTHS)
+    for pooling in ("cls", "mean_nocls"):
+        made = OpenVINOExecutor(model, spans.heads(pooling), "fp32")
+        expected = exact(model, pairs, pooling)
+        np.testing.assert_allclose(engine.run(made, pairs), expected, atol=1e-5, rtol=0)
+        staged = engine.run(made, pairs, np.arange(60) // 6, everyone)
+        np.testing.assert_allclose(staged, expected, atol=1e-5, rtol=0)
+
+
+def test_bf16_and_int8_are_near(encoder):
+    model, pairs = encoder("bert"), spans.inputs(LENGTHS)
+    expected = exact(model, pairs, "mean_nocls")
+    for precision, least in (("bf16", 0.999), ("int8", 0.98)):
+        made = OpenVINOExecutor(model, spans.heads(), precision, calibration=pairs)
+        got = engine.run(made, pairs)
+        staged = engine.run(made, pairs, np.arange(60) // 6, everyone)
+        for head in range(3):
+            assert np.corrcoef(got[:, head], expected[:, head])[0, 1] > least
+            assert np.corrcoef(staged[:, head], expected[:, head])[0, 1] > least
+        assert np.abs(got - expected).max() > 1e-4
+
+
+def test_states_between_heads_lose_nothing(encoder):
+    """In bf16 states cross from span to span in bf16, as they are inside: scores do not depend on the crossing."""
+    model, pairs = encoder("bert"), spans.inputs([20] * 8)
+    made = OpenVINOExecutor(model, spans.heads(), "bf16")
+    whole = engine.run(made, pairs)
+    np.testing.assert_allclose(engine.run(made, pairs, np.zeros(8, int), everyone), whole, atol=1e-6)
+
+
+def frame(n: int = 40) -> pd.DataFrame:
+    texts = [f"the town was founded in {1800 + i} by the ship " + "of the town " * (i % 7) for i in range(n)]
+    return pd.DataFrame(
+        {"qid": "1", "query": "who founded the town", "docno": [f"d{i}" for i in range(n)], "text": texts}
+    )
+
+
+def scores(ranker, candidates=None) -> np.ndarray:
+    return ranker(frame() if candidates is None else candidates).sort_values("docno")["score"].to_numpy()
+
+
+@pytest.fixture
+def folder(tmp_path) -> str:
+    return tiny.save(tmp_path / "model")
+
+
+def test_the_ranker_is_the_same_in_every_engine(folder):
+    plain = CrossEncoder.from_pretrained(folder)
+    fast = plain(engine="openvino")
+    assert repr(fast) == f"CrossEncoder.from_pretrained({folder!r}, engine='openvino')"
+    np.testing.assert_allclose(scores(fast), scores(plain), atol=1e-5)
+    low = scores(fast(precision="int8"))
+    assert np.corrcoef(low, scores(plain))[0, 1] > 0.98 and np.abs(low - scores(plain)).max() > 1e-4
+
+
+def test_graphs_are_made_once_and_kept_beside_the_model(folder, tmp_path, monkeypatch):
+    ranker = CrossEncoder.from_pretrained(folder, engine="openvino")
+    expected = scores(ranker)
+    kept = sorted((tmp_path / "model" / "openvino").iterdir())
+    assert [path.name[:6] for path in kept] == ["exact-"] and [p.name for p in kept[0].iterdir()]
+
+    def refuse(*args):
+        raise AssertionError("converted again")
+
+    monkeypatch.setattr(openvino_graphs, "converted", refuse)
+    again = CrossEncoder.from_pretrained(folder, engine="openvino")
+    np.testing.assert_array_equal(scores(again), expected)
+    # bf16 is the same graph, computed otherwise.
+    low = scores(again(precision="bf16"))
+    assert np.abs(low - expected).max() > 1e-4 and np.corrcoef(low, expected)[0, 1] > 0.98
+
+
+def test_other_weights_never_get_these_graphs(folder, tmp_path):
+    first = scores(CrossEncoder.from_pretrained(folder, engine="openvino"))
+    tiny.save(tmp_path / "model", seed=1)
+    ranker = CrossEncoder.from_pretrained(folder, engine="openvino")
+    np.testing.assert_allclose(scores(ranker), scores(ranker(engine="torch")), atol=1e-5)
+    assert np.abs(scores(ranker) - first).max() > 0.01
+    assert len(list((tmp_path / "model" / "openvino").iterdir())) == 2
+
+
+def test_a_trained_ranker_is_converted_anew(folder, tmp_path):
+    training = Training(epochs=1, learning_rate=1e-2, precision="fp32")
+    ranker = CrossEncoder.from_pretrained(folder, engine="openvino", training=training)
+    before = scores(ranker)
+    ranker.fit_candidates(frame().assign(label=np.arange(40) % 2))
+    after = scores(ranker)
+    assert np.abs(after - before).max() > 1e-3
+    np.testing.assert_allclose(after, scores(ranker(engine="torch")), atol=1e-5)
+    # These weights lie nowhere yet, and so does nothing beside them.
+    assert len(list((tmp_path / "model" / "openvino").iterdir())) == 1
+
+
+def test_a_conversion_that_was_killed_is_not_taken_for_whole(folder, tmp_path, monkeypatch):
+    import openvino
+
+    def fail(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(openvino, "save_model", fail)
+        with pytest.raises(KeyboardInterrupt):
+            scores(CrossEncoder.from_pretrained(folder, engine="openvino"))
+    assert list((tmp_path / "model" / "openvino").iterdir()) == []
+    ranker = CrossEncoder.from_pretrained(folder, engine="openvino")
+    np.testing.assert_allclose(scores(ranker), scores(ranker(engine="torch")), atol=1e-5)
+
+
+def test_int8_is_calibrated_on_what_the_user_gives(folder, tmp_path):
+    ranker = CrossEncoder.from_pretrained(folder, engine="openvino", precision="int8")
+    default = scores(ranker)
+    assert ranker.calibrate(frame().assign(query="what is the ship", text="ship " * 30)) is ranker
+    other = scores(ranker)
+    assert np.abs(other - default).max() > 1e-4
+    ranker.calibrate(frame())
+    np.testing.assert_array_equal(scores(ranker), default)
+    # Kept for each calibration: the third one above and a new process find the first.
+    assert len(list((tmp_path / "model" / "openvino").glob("int8-*"))) == 2
+    again = CrossEncoder.from_pretrained(folder, engine="openvino", precision="int8")
+    np.testing.assert_array_equal(scores(again), default)
+
+
+def test_too_few_candidates_to_calibrate_on(folder):
+    ranker = CrossEncoder.from_pretrained(folder, engine="openvino", precision="int8")
+    message = (
+        "int8 is calibrated on the candidates that are scored first, at least 32, but these are 3; "
+        "call calibrate(results) with some hundred candidates before"
+    )
+    with pytest.raises(ValueError, match=re.escape(message)):
+        ranker(frame(3))
+    ranker.calibrate(frame())
+    assert len(ranker(frame(3))) == 3
+
+
+def test_calibration_takes_evenly_from_all_candidates(folder):
+    ranker = CrossEncoder.from_pretrained(folder, engine="openvino", precision="int8")
+    ranker.calibrate(frame(1_000))
+    taken = ranker.model.loaded.executors._calibration
+    assert len(taken.lengths) == CALIBRATION[1]
+    assert taken.owner[[0, 1, -1]].tolist() == [0, 3, 999]
+
+
+def test_a_missing_extra_is_said_at_the_door(monkeypatch):
+    monkeypatch.setattr(openvino_graphs, "find_spec", lambda name: None)
+    with pytest.raises(ImportError) as error:
+        CrossEncoder.from_pretrained("anything", engine="openvino")
+    message = "engine='openvino' needs openvino and nncf: pip install \"pyterrier_cascade[openvino]\""
+    assert str(error.value) == message
+
+
+def test_a_conversion_that_fails_is_an_error_not_another_engine(folder, monkeypatch):
+    import openvino
+
+    def fail(*args, **kwargs):
+        raise ValueError("no such operation")
+
+    monkeypatch.setattr(openvino, "convert_model", fail)
+    with pytest.raises(
+        RuntimeError, match=r"could not convert the layers up to layer 2 \(no such operation\); use eng"
+    ):
+        scores(CrossEncoder.from_pretrained(folder, engine="openvino"))
+
+
+FORKED = """
+import os, sys
+sys.path[:0] = {path!r}
+import numpy as np
+from pyterrier_cascade import CrossEncoder
+from test_openvino import frame
+ranker = CrossEncoder.from_pretrained({folder!r}, engine="openvino")
+ranker(frame())
+pid = os.fork()
+if pid == 0:
+    try:
+        ranker(frame())
+    except RuntimeError as error:
+        print(error, flush=True)
+    assert len(ranker(engine="torch")(frame())) == 40
+    os._exit(0)
+print(os.waitpid(pid, 0)[1], len(ranker(frame())))
+"""
+
+
+def test_a_forked_process_is_told(folder):
+    program = FORKED.format(path=sys.path[:6], folder=folder)
+    out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100)
+    assert out.stdout == (
+        "OpenVINO does not live on in a forked process; start processes by 'spawn' "
+        "(multiprocessing.set_start_method), or use engine='torch'\n0 40\n"
+    ), out.stderr[-2_000:]
