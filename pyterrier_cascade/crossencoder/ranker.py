@@ -40,8 +40,9 @@ class CrossEncoder(NeuralRanker):
         passages: What a longer document's score is: that of its ``"first"`` passage (the rest is cut off), or the
             ``"max"`` or ``"mean"`` over all its passages.
         engine: ``"torch"``, or ``"openvino"`` (extra ``openvino``) for the most speed on a CPU.
-        precision: ``"fp32"``, ``"bf16"`` (where the hardware has it), or with OpenVINO ``"int8"``, which is calibrated
-            on the first candidates scored, unless :meth:`calibrate` was called.
+        precision: ``"fp32"``, ``"bf16"`` (where the hardware has it), or with OpenVINO ``"int8"`` and ``"mixed"``,
+            which spares the most sensitive third of the weights. These two are calibrated on the first candidates
+            scored, unless :meth:`calibrate` was called.
         device: For example ``"cpu"`` or ``"cuda:0"``; by default a GPU where there is one.
         token_budget: The most tokens computed at once by one core or GPU; by default what suits the device.
         verbose: Whether to show progress.

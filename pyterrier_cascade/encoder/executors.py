@@ -9,12 +9,12 @@ from torch import nn
 
 from pyterrier_cascade.encoder.device import device_of
 from pyterrier_cascade.encoder.families import Head
-from pyterrier_cascade.encoder.openvino_executor import CALIBRATION, OpenVINOExecutor
+from pyterrier_cascade.encoder.openvino_executor import CALIBRATED, CALIBRATION, OpenVINOExecutor
 from pyterrier_cascade.encoder.openvino_graphs import check_installed
 from pyterrier_cascade.encoder.pairs import TokenPairs
 from pyterrier_cascade.encoder.torch_executor import DTYPES, TorchExecutor
 
-ENGINES = {"torch": tuple(DTYPES), "openvino": (*DTYPES, "int8")}
+ENGINES = {"torch": tuple(DTYPES), "openvino": (*DTYPES, *CALIBRATED)}
 """The precisions of each engine."""
 
 
@@ -52,7 +52,7 @@ class Executors:
         with self._lock:
             wanted = np.linspace(0, len(pairs.lengths) - 1, min(len(pairs.lengths), CALIBRATION[1])).astype(np.int64)
             self._calibration = pairs.select(wanted)
-            self._made = {key: executor for key, executor in self._made.items() if "int8" not in key}
+            self._made = {key: executor for key, executor in self._made.items() if key[1] not in CALIBRATED}
 
     def get(
         self, engine: str, precision: str, device: str | None, pairs: TokenPairs, cache: Path | None = None
@@ -74,7 +74,7 @@ class Executors:
             where = device_of(device)
             key = (engine, precision, where)
             if key not in self._made:
-                if precision == "int8" and self._calibration is None:
+                if precision in CALIBRATED and self._calibration is None:
                     self.calibrate(pairs)
                 if engine == "torch":
                     self._made[key] = TorchExecutor(self.encoder, self.heads, where, precision)

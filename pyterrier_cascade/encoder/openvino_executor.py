@@ -18,6 +18,9 @@ from pyterrier_cascade.encoder.pairs import TokenPairs
 from pyterrier_cascade.encoder.states import States
 from pyterrier_cascade.encoder.workers import workers
 
+CALIBRATED = ("int8", "mixed")
+"""The precisions that need calibration."""
+
 CALIBRATION = (32, 320)
 """The least and the most inputs that int8 is calibrated on."""
 
@@ -28,7 +31,7 @@ class OpenVINOExecutor:
     Args:
         encoder: A Hugging Face encoder without a head on top.
         heads: In order of their layers.
-        precision: ``fp32``, ``bf16`` or ``int8``.
+        precision: ``fp32``, ``bf16``, ``int8``, or ``mixed``: int8 but for the most sensitive third of the linear maps.
         cache: A folder in which converted spans are kept, or None to convert them anew in every process.
         calibration: What int8 is calibrated on; the first of them count, up to :data:`CALIBRATION`.
     """
@@ -57,10 +60,12 @@ class OpenVINOExecutor:
         def exact() -> list:
             return openvino_graphs.converted(apart, self.heads)
 
-        if precision == "int8":
-            blocks = self._calibration(calibration)
+        if precision in CALIBRATED:
+            blocks, mixed = self._calibration(calibration), precision == "mixed"
             more = (array for block in blocks for array in block)
-            graphs = openvino_graphs.kept(folder("int8", *more), lambda: openvino_graphs.quantized(exact(), blocks))
+            graphs = openvino_graphs.kept(
+                folder(precision, *more), lambda: openvino_graphs.quantized(exact(), blocks, mixed)
+            )
         else:
             graphs = openvino_graphs.kept(folder("exact"), exact)
         # What int8 leaves out, sums and norms, is bf16 where the hardware has it.
@@ -74,9 +79,7 @@ class OpenVINOExecutor:
         # States go from span to span as OpenVINO has them inside.
         self.dtype = torch.bfloat16 if low else torch.float32
         core = openvino.Core()
-        self._spans = [
-            core.compile_model(openvino_graphs.joined(graph, low), "CPU", settings) for graph in graphs
-        ]
+        self._spans = [core.compile_model(openvino_graphs.joined(graph, low), "CPU", settings) for graph in graphs]
         self._idle, self._process = queue.LifoQueue(), os.getpid()
 
     def workers(self):

@@ -93,23 +93,29 @@ def converted(encoder: Encoder, heads: Sequence[Head]) -> list:
     return graphs
 
 
-def quantized(graphs: list, blocks: list[list[np.ndarray]]) -> list:
+def quantized(graphs: list, blocks: list[list[np.ndarray]], mixed: bool) -> list:
     """Returns the graphs in int8, each calibrated on the states that the exact ones before it leave.
 
     Args:
         graphs: The exact spans.
         blocks: What the first span is given, for each of some blocks.
+        mixed: Whether the maps back from the feed-forward width, where most of the error arises, stay as they are.
     """
     import nncf
     import openvino
 
     found, core = [], openvino.Core()
     nncf.set_log_level(logging.ERROR)
+    spared = nncf.IgnoredScope(patterns=[r".*\.down/.*"]) if mixed else None
     for number, graph in enumerate(graphs):
         kind = nncf.ModelType.TRANSFORMER
         # Its progress bars go to standard output, which is for data.
         with contextlib.redirect_stdout(io.StringIO()):
-            found.append(nncf.quantize(graph, nncf.Dataset(blocks), model_type=kind, subset_size=len(blocks)))
+            found.append(
+                nncf.quantize(
+                    graph, nncf.Dataset(blocks), model_type=kind, subset_size=len(blocks), ignored_scope=spared
+                )
+            )
         if number < len(graphs) - 1:
             exact = core.compile_model(graph, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
             blocks = [[block[0], exact(block)[1].copy()] for block in blocks]

@@ -291,7 +291,10 @@ def test_executors_are_made_once_and_anew_when_weights_change(encoder):
             ("torch", "int8", None),
             "precision must be one of fp32, bf16 with engine='torch', not 'int8' (int8 needs engine='openvino')",
         ),
-        (("openvino", "fp16", None), "precision must be one of fp32, bf16, int8 with engine='openvino', not 'fp16'"),
+        (
+            ("openvino", "fp16", None),
+            "precision must be one of fp32, bf16, int8, mixed with engine='openvino', not 'fp16'",
+        ),
         (
             ("openvino", "bf16", "cuda:0"),
             "engine='openvino' computes on the CPU, not on device='cuda:0'; use engine='torch'",

@@ -13,6 +13,7 @@ import torch
 
 from pyterrier_cascade import CrossEncoder, Training
 from pyterrier_cascade.encoder import engine, openvino_graphs
+from pyterrier_cascade.encoder.families import Weights, take_apart
 from pyterrier_cascade.encoder.openvino_executor import CALIBRATION, OpenVINOExecutor
 from pyterrier_cascade.encoder.pairs import TokenPairs
 from pyterrier_cascade.encoder.torch_executor import TorchExecutor
@@ -45,7 +46,7 @@ def test_every_layer_is_torchs(encoder, family):
 def test_bf16_and_int8_are_near(encoder):
     model, pairs = encoder("bert"), spans.inputs(LENGTHS)
     expected = exact(model, pairs, "mean_nocls")
-    for precision, least in (("bf16", 0.999), ("int8", 0.98)):
+    for precision, least in (("bf16", 0.999), ("int8", 0.98), ("mixed", 0.98)):
         made = OpenVINOExecutor(model, spans.heads(), precision, calibration=pairs)
         got = engine.run(made, pairs)
         staged = engine.run(made, pairs, np.arange(60) // 6, everyone)
@@ -53,6 +54,25 @@ def test_bf16_and_int8_are_near(encoder):
             assert np.corrcoef(got[:, head], expected[:, head])[0, 1] > least
             assert np.corrcoef(staged[:, head], expected[:, head])[0, 1] > least
         assert np.abs(got - expected).max() > 1e-4
+
+
+def test_mixed_spares_the_maps_back_from_the_feed_forward_width(encoder):
+    """In a layer five maps are quantised, or all but the last."""
+    apart = take_apart(encoder("bert"), Weights(torch.device("cpu"), torch.float32))
+    pairs = spans.inputs([9] * 4)
+    given = [np.ones((4, 9), dtype=bool), *(np.zeros((4, 9), dtype=np.int64) for _ in apart.embeddings.tables)]
+    given[1][:] = pairs.columns["input_ids"].reshape(4, 9)
+    for mixed, expected in ((False, []), (True, ["down"] * 4)):
+        (graph,) = openvino_graphs.converted(apart, spans.heads(layers=(4,)))
+        (found,) = openvino_graphs.quantized([graph], [given], mixed)
+        exact = [
+            op.get_friendly_name().split("/")[0].split(".")[-1]
+            for op in found.get_ops()
+            if op.get_type_name() == "MatMul"
+            and "layers" in op.get_friendly_name()
+            and op.input_value(0).get_node().get_type_name() != "FakeQuantize"
+        ]
+        assert exact == expected
 
 
 def test_states_between_heads_lose_nothing(encoder):

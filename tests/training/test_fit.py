@@ -250,3 +250,24 @@ def test_bad_settings_are_refused(settings, message):
 def test_settings_can_be_typed_back_in():
     training = Training(learning_rate=1e-4, folder="here")
     assert repr(training) == "Training(learning_rate=0.0001, folder='here')" and eval(repr(training)) == training
+
+
+@pytest.mark.parametrize("fitted_before", [False, True])
+def test_a_training_that_fails_leaves_the_weights_as_they_were(tiny_bert, monkeypatch, fitted_before):
+    """Half-trained weights would pass for the source's, or for those that the first training made."""
+    ranker = CrossEncoder.from_pretrained(tiny_bert, training=QUICK)
+    if fitted_before:
+        ranker.fit_candidates(TRAIN)
+    before, name = weights(ranker), repr(ranker)
+    measured = []
+
+    def fail(*args):
+        measured.append(weights(ranker))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(frames, "mean_average_precision", fail)
+    with pytest.raises(KeyboardInterrupt):
+        ranker.fit_candidates(TRAIN, DEV)
+    assert any(not torch.equal(measured[0][key], before[key]) for key in before)
+    assert_same(weights(ranker), before)
+    assert repr(ranker) == name and ranker.model.loaded.untrained is None
