@@ -18,7 +18,7 @@ import torch
 from pandas.testing import assert_frame_equal
 from safetensors.torch import load_file
 
-from pyterrier_cascade import CrossEncoder, Training
+from pyterrier_cascade import CrossEncoder, Training, frames
 from pyterrier_cascade.crossencoder.model import loss, relevance
 
 QUICK = Training(learning_rate=3e-3, epochs=4, tokens_per_batch=100, patience=4, precision="fp32")
@@ -84,7 +84,6 @@ def test_in_a_pipeline_the_qrels_give_the_labels(tiny_bert):
 
 
 def test_the_best_weights_stay_and_patience_ends_it(tiny_bert, monkeypatch):
-    from pyterrier_cascade import frames
 
     course, seen = iter([0.2, 0.6, 0.4, 0.5, 0.9]), []
     ranker = CrossEncoder.from_pretrained(tiny_bert, training=Training(epochs=5, patience=2, tokens_per_batch=300))
@@ -151,7 +150,7 @@ SCRIPT = """
 import sys
 sys.path[:0] = [{tests!r}, {here!r}]
 import test_fit
-from pyterrier_cascade import CrossEncoder, Training
+from pyterrier_cascade import CrossEncoder, Training, frames
 training = Training(epochs=3, tokens_per_batch=100, folder=sys.argv[1], save_every=7, learning_rate=1e-3, negatives=1)
 ranker = CrossEncoder.from_pretrained({model!r}, training=training).fit_candidates(test_fit.TRAIN, test_fit.DEV)
 ranker.save_pretrained(sys.argv[1] + "/final")
