@@ -10,28 +10,32 @@ POOLINGS = ("mean_nocls", "mean", "cls")
 """What a head reads of a layer's states: the mean of all symbols but the first, of all, or the first (CT-10)."""
 
 
-class Packed:
-    """Tokens end to end, ``(n_tokens, width)``, inputs in order of length.
+ROUND = 16
+"""Packed chunks have a multiple of so many rows: oneDNN compiles for each number that it meets, and keeps the result."""
 
-    Only attention ever sees a pad, and only where lengths are merged.
+
+class Packed:
+    """Tokens end to end, ``(n_rows, width)``, inputs in order of length, and a few fillers behind them.
 
     Args:
         lengths: The tokens of each input, ascending, ``(n,)``.
-        merge: Inputs attend side by side when the shortest of them has at least this share of the longest's tokens;
-            at 1, only inputs of equal length, and no pad is ever computed.
+        merge: Inputs attend side by side, padded and masked, when the shortest of them has at least this share of the
+            longest's tokens; at 1, only inputs of equal length do.
     """
 
     def __init__(self, lengths: np.ndarray, merge: float = 1.0):
         self.lengths, self.merge = lengths, merge
         self.starts = torch.from_numpy(np.cumsum(lengths) - lengths)
+        self.n_tokens = int(lengths.sum())
+        self.n_fillers = -self.n_tokens % ROUND
 
     def spread(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Returns values of the tokens end to end, ``(n_tokens, ...)``, as this layout has them: as they are."""
-        return tokens
+        """Returns values of the tokens end to end, ``(n_tokens, ...)``, as this layout has them: with fillers, 0."""
+        return torch.cat([tokens, tokens.new_zeros(self.n_fillers, *tokens.shape[1:])])
 
     def pack(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Returns values in this layout end to end, ``(n_tokens, ...)``: as they are."""
-        return hidden
+        """Returns values in this layout end to end without fillers, ``(n_tokens, ...)``."""
+        return hidden[: self.n_tokens]
 
     @cached_property
     def blocks(self) -> list["_Block"]:
@@ -40,7 +44,7 @@ class Packed:
         while end:
             longest = int(self.lengths[end - 1])
             start = int(np.searchsorted(self.lengths[:end], self.merge * longest))
-            blocks.append(_Block(slice(start, end), int(self.starts[start]), self.lengths[start:end]))
+            blocks.append(_Block(slice(start, end), int(self.starts[start]), self.lengths[start:end], self.merge < 1))
             end = start
         return blocks[::-1]
 
@@ -51,28 +55,28 @@ class Packed:
 
     @cached_property
     def positions(self) -> torch.Tensor:
-        """The place of each token in its input, from 0, ``(n_tokens,)``."""
-        return torch.arange(len(self.owners)) - self.starts[self.owners]
+        """The place of each token in its input, from 0, ``(n_rows,)``."""
+        return self.spread(torch.arange(self.n_tokens) - self.starts[self.owners])
 
     def attend(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, n_heads: int, window=None):
         """Returns attention within each input, shaped like ``query``.
 
         Args:
-            query: ``(n_tokens, width)``, or ``(n, width)`` where only the first symbol of each input asks.
-            key: ``(n_tokens, width)``.
-            value: ``(n_tokens, width)``.
+            query: ``(n_rows, width)``, or ``(n, width)`` where only the first symbol of each input asks.
+            key: ``(n_rows, width)``.
+            value: ``(n_rows, width)``.
             n_heads: The heads that the width is split into.
             window: How far a token sees to either side; the whole input if None.
         """
-        found = []
+        found, first_only = [], len(query) == len(self.lengths) < len(key)
         for block in self.blocks:
             given = (block.spread(states) for states in (key, value))
-            if len(query) == len(self.lengths):
+            if first_only:
                 found.append(_attention(query[block.rows, None], *given, n_heads, block.mask(1, window)).flatten(0, 1))
             else:
                 mask = block.mask(block.longest, window)
                 found.append(block.pack(_attention(block.spread(query), *given, n_heads, mask)))
-        return torch.cat(found) if len(found) > 1 else found[0]
+        return torch.cat(found if first_only else [*found, value[self.n_tokens :]])
 
     def first(self, hidden: torch.Tensor) -> torch.Tensor:
         """Returns the states of each input's first symbol, ``(n, width)``."""
@@ -83,7 +87,7 @@ class Packed:
         if pooling == "cls":
             return self.first(hidden)
         total = hidden.new_zeros(len(self.lengths), hidden.shape[1], dtype=torch.float32)
-        total.index_add_(0, self.owners, hidden.float())
+        total.index_add_(0, self.owners, self.pack(hidden).float())
         counts = torch.from_numpy(self.lengths)[:, None]
         if pooling == "mean_nocls":
             total, counts = total - self.first(hidden).float(), counts - 1
@@ -93,12 +97,14 @@ class Packed:
 class _Block:
     """Inputs of similar length within a packed chunk, as attention wants them: ``(n, longest, width)``."""
 
-    def __init__(self, rows: slice, start: int, lengths: np.ndarray):
+    def __init__(self, rows: slice, start: int, lengths: np.ndarray, round_up: bool):
         self.rows, self.longest = rows, int(lengths[-1])
+        if round_up:
+            self.longest += -self.longest % 8
         self.tokens = slice(start, start + int(lengths.sum()))
         self.padded = None
-        if lengths[0] < lengths[-1]:
-            self.padded = Padded.of(lengths, torch.device("cpu"))
+        if lengths[0] < self.longest:
+            self.padded = Padded.of(lengths, torch.device("cpu"), self.longest)
 
     def spread(self, states: torch.Tensor) -> torch.Tensor:
         """Returns the block's part of ``(n_tokens, width)``."""

@@ -31,13 +31,13 @@ class States:
     def read(self, rows: np.ndarray, layout: Packed | Padded) -> torch.Tensor:
         """Returns the states of some inputs in a layout of theirs."""
         places = layout.spread(self._places(rows))
-        return self._states.index_select(0, places.flatten()).view(*places.shape, -1)
+        return self._states.index_select(0, places.flatten()).unflatten(0, places.shape)
 
     def write(self, rows: np.ndarray, layout: Packed | Padded, states: torch.Tensor) -> None:
         """Keeps the states of some inputs, given in a layout of theirs."""
-        start, end = self._starts[rows[0]], self._starts[rows[-1]] + self._lengths[rows[-1]]
-        if end - start == self._lengths[rows].sum():
-            self._states[start:end] = layout.pack(states)
+        starts, lengths = self._starts[rows], self._lengths[rows]
+        if (starts[1:] == starts[:-1] + lengths[:-1]).all():
+            self._states[starts[0] : starts[0] + lengths.sum()] = layout.pack(states)
         else:
             self._states.index_copy_(0, self._places(rows), layout.pack(states))
 

@@ -104,10 +104,10 @@ def test_layers_that_nobody_reaches_are_not_run(encoder):
     made, seen = executor(encoder("bert")), []
     for number, layer in enumerate(made.encoder.layers, start=1):
         layer.register_forward_hook(lambda module, given, out, number=number: seen.append((number, len(out))))
-    pairs, groups = spans.inputs([10] * 8), np.zeros(8, int)
+    pairs, groups = spans.inputs([16] * 8), np.zeros(8, int)
     engine.run(made, pairs, groups, best(0.5, groups))
     tokens = {number: sum(n for layer, n in seen if layer == number) for number in (1, 2, 3, 4)}
-    assert tokens == {1: 80, 2: 40, 3: 20, 4: 20}
+    assert tokens == {1: 128, 2: 64, 3: 32, 4: 32}
 
 
 def test_ten_thousand_candidates_of_one_query(encoder):

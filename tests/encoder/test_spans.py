@@ -99,7 +99,7 @@ def test_only_what_the_head_reads_is_computed(encoder, monkeypatch):
             layer.register_forward_hook(lambda module, given, out, seen=seen: seen.append(len(out)))
         run(made, spans.inputs([5, 5, 5]))
         rows[pooling] = seen
-    assert rows == {"cls": [15, 15, 15, 3], "mean": [15, 15, 15, 15]}
+    assert rows == {"cls": [16, 16, 16, 3], "mean": [16, 16, 16, 16]}
 
 
 def test_prepacked_maps_are_plain_ones():
@@ -133,12 +133,14 @@ def test_layouts_spread_and_pack():
     assert padded.spread(tokens).tolist() == [[0, 0], [1, 2], [3, 4]]
     assert padded.pack(padded.spread(tokens)).tolist() == [0, 1, 2, 3, 4]
     packed = Packed(lengths)
-    assert packed.positions.tolist() == [0, 0, 1, 0, 1]
+    assert packed.spread(tokens + 1).tolist() == [1, 2, 3, 4, 5] + 11 * [0]
+    assert packed.pack(packed.spread(tokens)).tolist() == [0, 1, 2, 3, 4]
+    assert packed.positions[:5].tolist() == [0, 0, 1, 0, 1]
     assert [(block.rows, block.tokens, block.longest) for block in packed.blocks] == [
         (slice(0, 1), slice(0, 1), 1),
         (slice(1, 3), slice(1, 5), 2),
     ]
-    assert [block.rows for block in Packed(lengths, merge=0.5).blocks] == [slice(0, 3)]
+    assert [(block.rows, block.longest) for block in Packed(lengths, merge=0.5).blocks] == [(slice(0, 3), 8)]
 
 
 def test_pooling_by_hand():
@@ -146,7 +148,7 @@ def test_pooling_by_hand():
     states = torch.tensor([[1.0], [5.0], [2.0], [4.0], [9.0]])
     lengths = np.array([2, 3])
     for layout, hidden in (
-        (Packed(lengths), states),
+        (Packed(lengths), Packed(lengths).spread(states)),
         (Padded.of(lengths, CPU), Padded.of(lengths, CPU).spread(states)),
     ):
         got = {pooling: layout.pooled(hidden, pooling).flatten().tolist() for pooling in POOLINGS}
