@@ -11,7 +11,7 @@ POOLINGS = ("mean_nocls", "mean", "cls")
 
 
 ROUND = 16
-"""Packed chunks have a multiple of so many rows: oneDNN compiles for each number that it meets, and keeps the result."""
+"""Packed chunks have a multiple of so many rows: oneDNN compiles for each number it meets, and keeps the result."""
 
 
 class Packed:
