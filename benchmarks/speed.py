@@ -48,7 +48,7 @@ from pyterrier_cascade.encoder.device import has_bf16
 from pyterrier_cascade.encoder.engine import run
 from pyterrier_cascade.encoder.executors import Executors
 from pyterrier_cascade.encoder.families import Head
-from pyterrier_cascade.encoder.openvino_executor import CALIBRATION
+from pyterrier_cascade.encoder.openvino_executor import CALIBRATED, CALIBRATION
 from pyterrier_cascade.encoder.pairs import TokenPairs, tokenize
 
 SEED = 7
@@ -78,6 +78,7 @@ class Bench:
         texts: One document for each pair.
         per_query: The candidates of a query.
         n_rounds: The rounds that count.
+        quick: Whether what takes long is left out.
     """
 
     folder: str
@@ -85,6 +86,7 @@ class Bench:
     texts: list[str]
     per_query: int
     n_rounds: int
+    quick: bool = False
 
     @cached_property
     def model(self) -> PairModel:
@@ -231,8 +233,10 @@ def installed(*packages: str) -> bool:
     return all(find_spec(package) for package in packages)
 
 
-def missing(engine: str, precision: str) -> str | None:
-    """Returns why an engine of ours cannot be run here, or None."""
+def missing(bench: Bench, engine: str, precision: str) -> str | None:
+    """Returns why an engine of ours is not run, or None."""
+    if bench.quick and precision in CALIBRATED:
+        return "quantising takes too long for --quick"
     if engine == "openvino" and not installed("openvino", "nncf"):
         return "openvino or nncf is not installed"
     return "no bf16 in this hardware" if precision == "bf16" and not has_bf16(CPU) else None
@@ -342,11 +346,13 @@ def openvino_whole(bench: Bench) -> Contenders:
         sample = sample[np.argsort(bench.pairs.lengths[sample], kind="stable")]
         blocks = [inputs(bench.pairs, rows) for rows in np.split(sample, range(8, len(sample), 8))]
         kind = nncf.ModelType.TRANSFORMER
-        low = nncf.quantize(exact, nncf.Dataset(blocks), model_type=kind, subset_size=len(blocks))
+        low = None if bench.quick else nncf.quantize(exact, nncf.Dataset(blocks), model_type=kind, subset_size=n)
 
     n_threads, hints = torch.get_num_threads(), {"fp32": "f32", "bf16": "bf16", "int8": "bf16"}
     if not has_bf16(CPU):
         hints = {"fp32": "f32", "int8": "f32"}
+    if bench.quick:
+        del hints["int8"]
 
     def contender(precision):
         settings = {"NUM_STREAMS": n_threads, "INFERENCE_NUM_THREADS": n_threads}
@@ -404,7 +410,7 @@ def flops(config, lengths: np.ndarray) -> float:
 
 def machine(bench: Bench) -> None:
     """Prints the peak of the machine, and our share of it."""
-    precisions = [precision for precision in PRECISIONS if missing("torch", precision) is None]
+    precisions = [precision for precision in PRECISIONS if missing(bench, "torch", precision) is None]
     contenders, n_threads = {}, torch.get_num_threads()
     for precision in precisions:
         contenders[f"{precision} 1"] = gemm(PRECISIONS[precision], 1)
@@ -437,10 +443,10 @@ def our_monolithic(bench: Bench) -> Contenders:
             executor = bench.model.executors.get(engine, precision, "cpu", bench.pairs)
         return lambda: run(executor, bench.tokenized())[:, 0]
 
-    kinds = [*itertools.product(["torch"], PRECISIONS), *itertools.product(["openvino"], [*PRECISIONS, "int8"])]
+    kinds = [*itertools.product(["torch"], PRECISIONS), *itertools.product(["openvino"], [*PRECISIONS, *CALIBRATED])]
     found = {}
     for engine, precision in kinds:
-        if reason := missing(engine, precision):
+        if reason := missing(bench, engine, precision):
             print(f"Ours on {engine} {precision} is left out: {reason}.\n")
         else:
             found[f"ours, {engine} {precision}"] = contender(engine, precision)
@@ -528,7 +534,7 @@ def early_exit(bench: Bench) -> None:
     staged, alone = Executors(encoder, heads), Executors(encoder, heads[-1:])
     executors = {}
     for engine, precision in STAGED:
-        if reason := missing(engine, precision):
+        if reason := missing(bench, engine, precision):
             print(f"{engine} {precision} is left out: {reason}.\n")
             continue
         with quiet():
@@ -706,9 +712,9 @@ def main() -> None:
         else:
             texts = random_texts(options.queries, options.candidates, options.lengths)
         source = options.model or random_model(folder, options.shape)
-        bench = Bench(source, *texts, options.candidates, options.rounds)
+        bench = Bench(source, *texts, options.candidates, options.rounds, options.quick)
         header(bench)
-        times_queries, sizes = ((1, 4), (100, 200, 400)) if options.quick else ((1, 4, 16), (1_000, 2_000, 4_000))
+        times_queries, sizes = ((1,), (100, 200, 400)) if options.quick else ((1, 4, 16), (1_000, 2_000, 4_000))
         sections = {
             "machine": machine,
             "monolithic": monolithic,

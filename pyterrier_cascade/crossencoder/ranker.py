@@ -12,6 +12,7 @@ from pyterrier_cascade.crossencoder import model as crossencoder
 from pyterrier_cascade.encoder.device import device_of
 from pyterrier_cascade.encoder.engine import run
 from pyterrier_cascade.encoder.executors import check_engine
+from pyterrier_cascade.encoder.openvino_executor import CALIBRATION
 from pyterrier_cascade.encoder.pairs import TokenPairs, fitting, tokenize
 from pyterrier_cascade.ranker import NeuralRanker
 from pyterrier_cascade.training.settings import Training
@@ -115,8 +116,10 @@ class CrossEncoder(NeuralRanker):
                 rows = slice(start, start + ROWS)
                 pairs = self._tokenize(queries[rows], texts[rows], self.passages != "first")
                 n_inputs[rows] = np.bincount(pairs.owner)
-                scores[rows] = self._relevance(pairs, self.engine, self.precision)
-                bar.update(len(n_inputs[rows]))
+                share = len(n_inputs[rows]) / len(pairs.owner)
+                scores[rows] = self._relevance(
+                    pairs, self.engine, self.precision, lambda n_done, share=share: bar.update(n_done * share)
+                )
         return {
             "score": scores,
             "exit_layer": np.full(len(frame), model.layers),
@@ -132,6 +135,8 @@ class CrossEncoder(NeuralRanker):
             results: A results frame with texts; up to 320 rows, evenly from all of them, are used.
         """
         frames.validate(results, context=self, text_field=self.text_field)
+        if len(results) < CALIBRATION[0]:
+            raise ValueError(f"int8 needs at least {CALIBRATION[0]} candidates to calibrate on, not {len(results)}")
         rows = np.linspace(0, len(results) - 1, min(len(results), ROWS)).astype(np.int64)
         self.model.loaded.executors.calibrate(self._tokenize(*self._texts(results.iloc[rows])))
         return self
@@ -153,11 +158,11 @@ class CrossEncoder(NeuralRanker):
             tokenizer = self.model.loaded.tokenizer
             return tokenize(tokenizer, queries, texts, max_length=self._limit(), passages=passages)
 
-    def _relevance(self, pairs: TokenPairs, engine: str, precision: str) -> np.ndarray:
+    def _relevance(self, pairs: TokenPairs, engine: str, precision: str, progress=lambda n_done: None) -> np.ndarray:
         """Returns the score of each row, ``(n_rows,)``, over its passages."""
         cache = self.model.cache("openvino")
         executor = self.model.loaded.executors.get(engine, precision, self.device, pairs, cache)
-        scores = run(executor, pairs, budget=self.token_budget)[:, 0].astype(np.float64)
+        scores = run(executor, pairs, budget=self.token_budget, progress=progress)[:, 0].astype(np.float64)
         if self.passages == "first":
             return scores
         counts = np.bincount(pairs.owner)

@@ -24,6 +24,9 @@ def workers() -> Iterator["Pool"]:
         pool = Pool(n_threads)
         try:
             pool.each(_one_core)
+        except BaseException:
+            pool.close()
+            raise
         finally:
             torch.set_num_threads(n_threads)
     try:
@@ -57,8 +60,12 @@ class Pool:
             barrier.wait()
             work()
 
-        for done in [self._threads.submit(once) for _ in range(self.n_threads)]:
-            done.result()
+        try:
+            for done in [self._threads.submit(once) for _ in range(self.n_threads)]:
+                done.result()
+        finally:
+            # Who waits for a thread that was never started is let go.
+            barrier.abort()
 
     def map(self, work: Callable, items: Iterable) -> Iterator:
         """Returns the results in order; whoever is free takes the next item."""

@@ -183,6 +183,8 @@ def test_too_few_candidates_to_calibrate_on(folder):
     )
     with pytest.raises(ValueError, match=re.escape(message)):
         ranker(frame(3))
+    with pytest.raises(ValueError, match="int8 needs at least 32 candidates to calibrate on, not 0"):
+        ranker.calibrate(frame(0))
     ranker.calibrate(frame())
     assert len(ranker(frame(3))) == 3
 
