@@ -38,9 +38,9 @@ def test_every_layer_is_torchs(encoder, family):
     for pooling in ("cls", "mean_nocls"):
         made = OpenVINOExecutor(model, spans.heads(pooling), "fp32")
         expected = exact(model, pairs, pooling)
-        np.testing.assert_allclose(engine.run(made, pairs), expected, atol=1e-5, rtol=0)
+        np.testing.assert_allclose(engine.run(made, pairs), expected, atol=1e-5, rtol=2e-6)
         staged = engine.run(made, pairs, np.arange(60) // 6, everyone)
-        np.testing.assert_allclose(staged, expected, atol=1e-5, rtol=0)
+        np.testing.assert_allclose(staged, expected, atol=1e-5, rtol=2e-6)
 
 
 def test_bf16_and_int8_are_near(encoder):
