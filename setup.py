@@ -41,7 +41,10 @@ setup(
     },
     entry_points={
         "pyterrier.dataset_provider": ["as2 = pyterrier_cascade.datasets:AS2Provider"],
-        "pyterrier.artifact": ["sparse_index.bm25s = pyterrier_cascade.bm25:BM25"],
+        "pyterrier.artifact": [
+            "sparse_index.bm25s = pyterrier_cascade.bm25:BM25",
+            "cascade_trace.npy = pyterrier_cascade.cascade.trace:Trace",
+        ],
     },
     classifiers=[
         "Intended Audience :: Science/Research",

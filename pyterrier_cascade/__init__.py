@@ -9,9 +9,17 @@ __version__ = "0.1.0"
 
 _HOME = {
     "BM25": "pyterrier_cascade.bm25",
+    "Cascade": "pyterrier_cascade.cascade.ranker",
+    "CascadeTraining": "pyterrier_cascade.cascade.training",
     "CrossEncoder": "pyterrier_cascade.crossencoder.ranker",
+    "FractionCutoff": "pyterrier_cascade.cascade.stages",
     "RelativeCost": "pyterrier_cascade.measures",
+    "RelativeTokenCost": "pyterrier_cascade.measures",
+    "SequentialReranker": "pyterrier_cascade.crossencoder.sequential",
+    "Survival": "pyterrier_cascade.measures",
+    "Trace": "pyterrier_cascade.cascade.trace",
     "Training": "pyterrier_cascade.training.settings",
+    "river": "pyterrier_cascade.cascade.plots",
 }
 
 __all__ = sorted(_HOME)

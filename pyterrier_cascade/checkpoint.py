@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from pyterrier_cascade.quiet import quiet
+
 
 def weights_of(module) -> dict:
     """Returns a module's tensors by name, on the CPU and contiguous, as safetensors and hashes want them."""
@@ -30,6 +32,7 @@ class Checkpoint:
         self.load, self.source, self.options = load, str(source), options
         self.fitted: str | None = None
         self.history: list[dict] = []
+        self.notes: dict[str, Any] = {}
         self._loaded, self._lock, self._weights = None, threading.RLock(), None
 
     @property
@@ -57,11 +60,21 @@ class Checkpoint:
 
         return save(weights_of(self.loaded.module))
 
-    def mark_fitted(self, history: list[dict]) -> None:
-        """Notes that the weights are no longer those of the source."""
+    @property
+    def fingerprint(self) -> str:
+        """The hash of the weights as they are."""
+        return hashlib.sha256(self._state()).hexdigest()
+
+    def mark_fitted(self, history: list[dict], **notes) -> None:
+        """Notes that the weights are no longer those of the source.
+
+        Args:
+            history: The course of the training.
+            **notes: What the saved configuration is to say of it.
+        """
         self.loaded.untrained = None
-        self.history = history
-        self.fitted = hashlib.sha256(self._state()).hexdigest()
+        self.history, self.notes = history, notes
+        self.fitted = self.fingerprint
 
     @contextlib.contextmanager
     def training(self) -> Iterator[None]:
@@ -85,13 +98,18 @@ class Checkpoint:
             return Path(self.source) / name
         return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "pyterrier_cascade" / name
 
-    def save(self, path: str) -> None:
-        """Writes the weights, configuration and tokenizer the Hugging Face way; the checkpoint then stands for them."""
+    def write(self, path: str) -> None:
+        """Writes the weights, configuration and tokenizer the Hugging Face way."""
         target = Path(path)
         if target.exists() and not target.is_dir():
             raise FileExistsError(f"{path} is a file; save_pretrained writes a folder")
-        self.loaded.module.save_pretrained(path)
+        self.loaded.module.config.update(self.notes)
+        with quiet():
+            self.loaded.module.save_pretrained(path)
         self.loaded.tokenizer.save_pretrained(path)
+
+    def stand_for(self, path: str) -> None:
+        """Makes the checkpoint that of a folder which holds its weights."""
         self.source, self.options, self.fitted = str(path), {}, None
 
     def __eq__(self, other):

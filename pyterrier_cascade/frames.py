@@ -19,6 +19,15 @@ They start with ``q``, so PyTerrier keeps them as long as the query has a row le
 not lose what they cost.
 """
 
+TOKEN_COST, FULL_TOKEN_COST = "q_token_cost", "q_token_cost_full"
+"""The same, each candidate counted by its tokens."""
+
+EXIT_COLUMNS = {
+    "exit_layer": np.int64,
+    **dict.fromkeys((COST, FULL_COST, TOKEN_COST, FULL_TOKEN_COST), np.float64),
+}
+"""What a ranker with layers adds: the one whose head gave the score, and the costs."""
+
 TEXT_HINT = (
     "The retriever returned no {field!r}; put a text loader before this transformer: "
     "`retriever >> pt.text.get_text(dataset_or_index) >> ...`, or use pyterrier_cascade.BM25, which returns it."
@@ -117,16 +126,19 @@ def _tied(keys: list[np.ndarray], order: np.ndarray) -> bool:
     return bool(np.logical_and.reduce(equal).any())
 
 
-def ranked(frame: pd.DataFrame, blocks: Blocks, score: np.ndarray, **columns: np.ndarray) -> pd.DataFrame:
+def ranked(
+    frame: pd.DataFrame, blocks: Blocks, score: np.ndarray, order: np.ndarray | None = None, **columns: np.ndarray
+) -> pd.DataFrame:
     """Returns a new frame with a ``score``, a ``rank`` from 0, and further columns, block by block in rank order.
 
-    All other columns and all rows of the input are kept; blocks stand in the order in which their qids first appear.
-    The order is that of :func:`ranking`.
+    All other columns of the input are kept; blocks stand in the order in which their qids first appear.
 
     Args:
         frame: The results frame; it is not changed.
         blocks: The frame's blocks.
         score: The new scores, shape ``(n_rows,)``; NaN is an error.
+        order: The rows that are kept, as positions, block by block in rank order; all in that of :func:`ranking` unless
+            given.
         **columns: Further new columns, each ``(n_rows,)``; they replace columns of the same name.
     """
     score = np.asarray(score, dtype=np.float64)
@@ -136,30 +148,37 @@ def ranked(frame: pd.DataFrame, blocks: Blocks, score: np.ndarray, **columns: np
             f"{int(np.isnan(score).sum())} of {len(score)} scores are NaN, the first for qid {first['qid']!r}, "
             f"docno {first['docno']!r}; the model's weights are broken (a diverged training?)"
         )
-    order = ranking(frame, blocks, score)
+    order = ranking(frame, blocks, score) if order is None else order
     new = {**columns, "score": score}
-    starts = np.cumsum(blocks.sizes) - blocks.sizes
     new = {name: np.asarray(values)[order] for name, values in new.items()}
-    new["rank"] = np.arange(len(frame)) - starts[blocks.codes[order]]
+    sizes = np.bincount(blocks.codes[order], minlength=len(blocks))
+    new["rank"] = np.arange(len(order)) - (np.cumsum(sizes) - sizes)[blocks.codes[order]]
     # Column by column, because each step of a chain of frames would cost a tenth of a millisecond.
     kept = {name: frame[name].array.take(order) for name in frame.columns if name not in new}
     return pd.DataFrame({**kept, **new}, copy=False)
 
 
-def charged(frame: pd.DataFrame, blocks: Blocks, layers: np.ndarray, full: np.ndarray) -> dict[str, np.ndarray]:
+def charged(
+    frame: pd.DataFrame, blocks: Blocks, layers: np.ndarray | int, full: int, inputs: np.ndarray, tokens: np.ndarray
+) -> dict[str, np.ndarray]:
     """Returns the cost columns after a stage (CT-32, CT-33), to be handed to :func:`ranked`.
 
     Args:
         frame: The stage's input; what earlier stages spent is read from it.
         blocks: The frame's blocks.
-        layers: The layers that the stage ran for each row, shape ``(n_rows,)``.
-        full: The layers that the full encoder would have run for each row.
+        layers: The layers that the stage ran for each row, ``(n_rows,)`` or one number.
+        full: The layers that the full encoder would have run.
+        inputs: The inputs of each row, ``(n_rows,)``; a long document may be several.
+        tokens: Their tokens.
     """
-    spent, whole = blocks.sums(layers), blocks.sums(full)
-    if COST in frame.columns and FULL_COST in frame.columns:
-        spent = spent + frame[COST].to_numpy(dtype=float)
-        whole = np.maximum(whole, frame[FULL_COST].to_numpy(dtype=float))
-    return {COST: spent, FULL_COST: whole}
+    columns = {}
+    for spent_name, whole_name, units in ((COST, FULL_COST, inputs), (TOKEN_COST, FULL_TOKEN_COST, tokens)):
+        spent, whole = blocks.sums(layers * units), blocks.sums(full * units)
+        if spent_name in frame.columns and whole_name in frame.columns:
+            spent = spent + frame[spent_name].to_numpy(dtype=float)
+            whole = np.maximum(whole, frame[whole_name].to_numpy(dtype=float))
+        columns |= {spent_name: spent, whole_name: whole}
+    return columns
 
 
 def labelled(results: pd.DataFrame, qrels: pd.DataFrame) -> pd.DataFrame:

@@ -21,16 +21,20 @@ class Ranker(pt.Transformer):
     The result's rows stand query by query in rank order, ranks start at 0, and equal scores keep their earlier order
     (CT-2, X-4: rank, else score, else docno). Missing texts are scored as empty ones, with a warning.
 
-    A subclass stores every constructor argument under its own name and implements :meth:`score`. In return it gets
-    validation, empty frames, value equality, a ``repr`` that can be typed back in, copies with other settings
-    (``ranker(verbose=True)``) and schematics that draw offline.
+    A subclass stores every constructor argument under its own name and implements :meth:`score`, or :meth:`rerank`
+    where scores alone do not say the order. In return it gets validation, empty frames, value equality, a ``repr`` that
+    can be typed back in, copies with other settings (``ranker(verbose=True)``) and schematics that draw offline.
     """
 
     text_field: str | None = "text"
 
-    @abstractmethod
     def score(self, frame: pd.DataFrame, blocks: frames.Blocks) -> dict[str, np.ndarray]:
         """Returns the new columns of a frame that is not empty, at least ``score``, each ``(n_rows,)``."""
+        raise NotImplementedError(f"{type(self).__name__} implements neither score nor rerank")
+
+    def rerank(self, frame: pd.DataFrame, blocks: frames.Blocks) -> pd.DataFrame:
+        """Returns the result for a frame that is valid and not empty."""
+        return frames.ranked(frame, blocks, **self.score(frame, blocks))
 
     def new_columns(self) -> dict[str, type]:
         """Returns the columns that the ranker adds beside ``score`` and ``rank``, with their types."""
@@ -47,7 +51,7 @@ class Ranker(pt.Transformer):
         if not len(inp):
             columns = {name: np.empty(0, dtype) for name, dtype in self.new_columns().items()}
             return frames.ranked(inp, blocks, np.empty(0), **columns)
-        return frames.ranked(inp, blocks, **self.score(inp, blocks))
+        return self.rerank(inp, blocks)
 
     def __call__(self, inp=None, **settings):
         """Ranks ``inp``, or, given settings instead, returns a copy with these that shares the weights."""
@@ -173,7 +177,8 @@ class NeuralRanker(Ranker, pt.Estimator):
 
     def save_pretrained(self, path: str) -> None:
         """Writes weights (safetensors), configuration and tokenizer; afterwards the ranker stands for that folder."""
-        self.model.save(path)
+        self.model.write(path)
+        self.model.stand_for(path)
 
     def __repr__(self):
         """Returns what can be typed back in; weights that were trained and not saved are named by their hash."""

@@ -11,7 +11,7 @@ from few_docs import DOCS, docnos, topics
 from pandas.testing import assert_frame_equal
 
 from pyterrier_cascade import BM25
-from pyterrier_cascade.bm25.storage import Strings
+from pyterrier_cascade.strings import Strings
 
 
 @pytest.mark.parametrize(

@@ -96,13 +96,17 @@ def test_a_text_that_is_no_text_is_an_error(results):
 def test_costs_add_up_over_stages(results):
     """CT-33: what was spent before counts, and so does what was dropped meanwhile."""
     blocks = frames.Blocks.of(results)
-    first = frames.charged(results, blocks, np.full(5, 4), np.full(5, 12))
+    first = frames.charged(results, blocks, 4, 12, np.ones(5), np.array([10, 20, 30, 40, 50]))
     assert first["q_cost"].tolist() == [8, 12, 8, 12, 12]
     assert first["q_cost_full"].tolist() == [24, 36, 24, 36, 36]
+    assert first["q_token_cost"].tolist() == [160, 440, 160, 440, 440]
+    assert first["q_token_cost_full"].tolist() == [480, 1320, 480, 1320, 1320]
     kept = results.assign(**first).iloc[[0, 1, 3]]
-    second = frames.charged(kept, frames.Blocks.of(kept), np.full(3, 12), np.full(3, 12))
+    second = frames.charged(kept, frames.Blocks.of(kept), 12, 12, np.ones(3), np.array([10, 20, 40]))
     assert second["q_cost"].tolist() == [8 + 12, 12 + 24, 12 + 24]
     assert second["q_cost_full"].tolist() == [24, 36, 36]
+    assert second["q_token_cost"].tolist() == [160 + 120, 440 + 720, 440 + 720]
+    assert second["q_token_cost_full"].tolist() == [480, 1320, 1320]
 
 
 def test_labels_come_from_the_qrels(results):

@@ -13,7 +13,8 @@ import pandas as pd
 
 from pyterrier_cascade.bm25.documents import named
 from pyterrier_cascade.bm25.settings import Settings
-from pyterrier_cascade.bm25.storage import Strings, check_folder, published, read_meta, write_meta
+from pyterrier_cascade.bm25.storage import check_folder, published, read_meta, write_meta
+from pyterrier_cascade.strings import Strings
 
 
 class Index:

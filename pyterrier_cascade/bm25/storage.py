@@ -1,4 +1,4 @@
-"""An index on disk: strings without pickles, and a folder that is there whole or not at all."""
+"""An index on disk: a folder that is there whole or not at all."""
 
 import json
 import os
@@ -6,55 +6,10 @@ import shutil
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
-import pandas as pd
 import pyterrier as pt
 
 META = "pt_meta.json"
 KIND = {"type": "sparse_index", "format": "bm25s", "package_hint": "pyterrier_cascade", "version": 1}
-
-
-class Strings:
-    """A list of strings as one array of bytes, so that it can be saved, mapped from disk and read in part.
-
-    Args:
-        blob: the strings in UTF-8, one after the other. *Shape:* (n_bytes,)
-        ends: where each string ends in ``blob``. *Shape:* (n_strings,)
-    """
-
-    def __init__(self, blob, ends):
-        """Takes both arrays as they are."""
-        self.blob = blob
-        self.ends = ends
-
-    def __len__(self):
-        """Returns the number of strings."""
-        return len(self.ends)
-
-    @classmethod
-    def pack(cls, strings):
-        """The same strings as bytes; text that UTF-8 forbids (lone surrogates) is kept too."""
-        encoded = [string.encode("utf-8", "surrogatepass") for string in strings]
-        ends = np.cumsum([len(part) for part in encoded], dtype="<i8")
-        return cls(np.frombuffer(b"".join(encoded), dtype=np.uint8), ends)
-
-    def take(self, positions):
-        """The strings at these positions as an object array; each one is decoded once."""
-        codes, wanted = pd.factorize(np.asarray(positions))
-        view = memoryview(self.blob)
-        spans = zip(np.where(wanted > 0, self.ends[wanted - 1], 0).tolist(), self.ends[wanted].tolist(), strict=True)
-        decoded = [str(view[start:end], "utf-8", "surrogatepass") for start, end in spans]
-        return np.array(decoded, dtype=object)[codes]
-
-    def save(self, folder, name):
-        """Writes ``<name>.bytes.npy`` and ``<name>.ends.npy``."""
-        np.save(folder / f"{name}.bytes.npy", self.blob, allow_pickle=False)
-        np.save(folder / f"{name}.ends.npy", self.ends, allow_pickle=False)
-
-    @classmethod
-    def open(cls, folder, name):
-        """The strings that ``save`` wrote, memory-mapped."""
-        return cls(*(np.load(folder / f"{name}.{part}.npy", mmap_mode="r") for part in ("bytes", "ends")))
 
 
 def check_folder(folder):

@@ -1,6 +1,5 @@
 """The monolithic transformer: an encoder and a classifier on its first symbol (CT-4, TA-2)."""
 
-import contextlib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +10,8 @@ import transformers
 from torch import nn
 
 from pyterrier_cascade.encoder.executors import Executors
-from pyterrier_cascade.encoder.families import Head, check_family
+from pyterrier_cascade.encoder.families import PADDING_FIRST, Head, check_family
+from pyterrier_cascade.quiet import quiet
 
 
 @dataclass
@@ -30,28 +30,36 @@ class PairModel:
 
     @cached_property
     def executors(self) -> Executors:
-        """What runs encoder and classifier layer by layer."""
-        pooling = getattr(self.module.config, "classifier_pooling", "cls")
-        head = Head(self.layers, pooling, Classifier(self.module))
-        return Executors(self.module.base_model, [head])
+        """What runs the encoder layer by layer, and its heads."""
+        return Executors(self.module.base_model, self.heads)
+
+    @property
+    def heads(self) -> list[Head]:
+        """The classifier, as the engine's one head."""
+        return [Head(self.layers, getattr(self.encoder_config, "classifier_pooling", "cls"), Classifier(self.module))]
+
+    @property
+    def encoder_config(self) -> transformers.PretrainedConfig:
+        """The encoder's configuration."""
+        return self.module.config
 
     @property
     def layers(self) -> int:
-        """The layers that are run."""
-        return self.module.config.num_hidden_layers
+        """The layers that the encoder has."""
+        return self.encoder_config.num_hidden_layers
 
     @property
     def full_layers(self) -> int:
         """The layers of the encoder that this one was cut from, by which relative cost is counted (CT-34)."""
-        return getattr(self.module.config, "full_layers", None) or self.layers
+        return getattr(self.encoder_config, "full_layers", None) or self.layers
 
     @property
     def length_limit(self) -> int:
         """The most tokens that the encoder has positions for."""
-        config = self.module.config
+        config = self.encoder_config
         positions = getattr(config, "max_position_embeddings", None) or self.tokenizer.model_max_length
         # RoBERTa's positions start behind its padding id.
-        offset = config.pad_token_id + 1 if config.model_type in ("roberta", "xlm-roberta", "camembert") else 0
+        offset = config.pad_token_id + 1 if config.model_type in PADDING_FIRST else 0
         return min(positions - offset, self.tokenizer.model_max_length)
 
 
@@ -90,8 +98,7 @@ def load(source: str, layers: int | None = None, trust_remote_code: bool = False
         layers: Keep only the first so many layers (CT-6: the encoder truncated at layer rho(i)).
         trust_remote_code: Whether code that comes with the model may run.
     """
-    if source.startswith((".", "/", "~")) and not Path(source).is_dir():
-        raise FileNotFoundError(f"there is no folder {source!r}; give one with a config.json, or a name on the Hub")
+    check_folder(source)
     trust = {"trust_remote_code": trust_remote_code}
     config = transformers.AutoConfig.from_pretrained(source, **trust)
     check_family(config)
@@ -114,7 +121,7 @@ def load(source: str, layers: int | None = None, trust_remote_code: bool = False
             f"{source!r} tells {config.num_labels} classes apart; a reranker needs a head of 1 or 2 outputs"
         )
     # A fresh head is drawn alike every time, so that two rankers on the same bare encoder are the same ranker.
-    with torch.random.fork_rng(devices=[]), _quiet():
+    with torch.random.fork_rng(devices=[]), quiet():
         torch.manual_seed(0)
         module, info = transformers.AutoModelForSequenceClassification.from_pretrained(
             source, config=config, output_loading_info=True, dtype=torch.float32, **trust
@@ -130,19 +137,10 @@ def load(source: str, layers: int | None = None, trust_remote_code: bool = False
     return PairModel(module.eval(), tokenizer, untrained)
 
 
-@contextlib.contextmanager
-def _quiet():
-    """Silences the library's bar and its report on missing weights, which :func:`load` puts in the user's terms."""
-    logging = transformers.utils.logging
-    verbosity, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if bar:
-            logging.enable_progress_bar()
+def check_folder(source: str) -> None:
+    """Raises where a source looks like a folder and is none."""
+    if source.startswith((".", "/", "~")) and not Path(source).is_dir():
+        raise FileNotFoundError(f"there is no folder {source!r}; give one with a config.json, or a name on the Hub")
 
 
 def relevance(logits: torch.Tensor) -> torch.Tensor:

@@ -11,19 +11,14 @@ from pyterrier_cascade.checkpoint import Checkpoint
 from pyterrier_cascade.crossencoder import model as crossencoder
 from pyterrier_cascade.encoder.device import device_of
 from pyterrier_cascade.encoder.engine import run
-from pyterrier_cascade.encoder.executors import check_engine
-from pyterrier_cascade.encoder.openvino_executor import CALIBRATION
-from pyterrier_cascade.encoder.pairs import TokenPairs, fitting, tokenize
-from pyterrier_cascade.ranker import NeuralRanker
+from pyterrier_cascade.encoder.pairs import TokenPairs
+from pyterrier_cascade.pair_ranker import ROWS, PairRanker
 from pyterrier_cascade.training.settings import Training
 
 PASSAGES = {"first": None, "max": np.maximum, "mean": np.add}
 
-ROWS = 4_096
-"""The candidates that are tokenised and scored together: enough of each length, and memory that does not grow."""
 
-
-class CrossEncoder(NeuralRanker):
+class CrossEncoder(PairRanker):
     """Scores each candidate by one encoder that reads query and document together (CT-4, TA-2).
 
     Choose it where quality matters more than time, or as the baseline that the faster rankers are measured against::
@@ -67,13 +62,11 @@ class CrossEncoder(NeuralRanker):
     ):
         if passages not in PASSAGES:
             raise ValueError(f"passages must be one of {', '.join(PASSAGES)}, not {passages!r}")
-        check_engine(engine, precision, device)
-        if max_length is not None and max_length < 8:
-            raise ValueError(f"max_length={max_length} leaves no room for a query and a document; use 8 or more")
         self.model = model if isinstance(model, Checkpoint) else Checkpoint(crossencoder.load, model)
         self.max_length, self.passages, self.engine, self.precision = max_length, passages, engine, precision
         self.device, self.token_budget, self.verbose = device, token_budget, verbose
         self.text_field, self.training = text_field, training
+        self.check_settings()
 
     @classmethod
     def from_pretrained(cls, name_or_path: str, *, layers: int | None = None, trust_remote_code=False, **settings):
@@ -100,69 +93,40 @@ class CrossEncoder(NeuralRanker):
         model = Checkpoint(self.model.load, self.model.source, **(self.model.options | {"layers": layers}))
         return type(self)(**(self.settings() | {"model": model}))
 
-    def new_columns(self):
-        """Returns the layer that scored and the cost columns."""
-        return {"exit_layer": np.int64, frames.COST: np.float64, frames.FULL_COST: np.float64}
-
     def score(self, frame: pd.DataFrame, blocks: frames.Blocks) -> dict[str, np.ndarray]:
         """Returns the relevance of each candidate and what it cost."""
         model = self.model.loaded
+        scores, n_inputs, n_tokens = self.relevance(frame)
+        return {
+            "score": scores,
+            "exit_layer": np.full(len(frame), model.layers),
+            **frames.charged(frame, blocks, model.layers, model.full_layers, n_inputs, n_tokens),
+        }
+
+    def relevance(self, frame: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Returns each row's score, its inputs (a long document may be several), and their tokens, each ``(n,)``."""
+        model = self.model.loaded
         if model.untrained:
-            warnings.warn(f"{model.untrained}: train it with fit() before its scores mean anything", stacklevel=3)
-        scores, n_inputs = np.empty(len(frame)), np.empty(len(frame), dtype=np.int64)
+            warnings.warn(f"{model.untrained}: train it with fit() before its scores mean anything", stacklevel=4)
+        scores, n_inputs, n_tokens = np.empty(len(frame)), np.empty(len(frame)), np.empty(len(frame))
         queries, texts = self._texts(frame)
         with pt.tqdm(total=len(frame), desc="CrossEncoder", unit="pair", disable=not self.verbose) as bar:
             for start in range(0, len(frame), ROWS):
                 rows = slice(start, start + ROWS)
                 pairs = self._tokenize(queries[rows], texts[rows], self.passages != "first")
                 n_inputs[rows] = np.bincount(pairs.owner)
+                n_tokens[rows] = np.bincount(pairs.owner, weights=pairs.lengths)
                 share = len(n_inputs[rows]) / len(pairs.owner)
                 scores[rows] = self._relevance(
                     pairs, self.engine, self.precision, lambda n_done, share=share: bar.update(n_done * share)
                 )
-        return {
-            "score": scores,
-            "exit_layer": np.full(len(frame), model.layers),
-            **frames.charged(frame, blocks, n_inputs * model.layers, n_inputs * model.full_layers),
-        }
-
-    def calibrate(self, results: pd.DataFrame) -> "CrossEncoder":
-        """Takes candidates like those that will be scored to calibrate int8 on, some hundred of them.
-
-        It holds for all rankers on these weights. Without it the first candidates scored are taken.
-
-        Args:
-            results: A results frame with texts; up to 320 rows, evenly from all of them, are used.
-        """
-        frames.validate(results, context=self, text_field=self.text_field)
-        if len(results) < CALIBRATION[0]:
-            raise ValueError(f"int8 needs at least {CALIBRATION[0]} candidates to calibrate on, not {len(results)}")
-        rows = np.linspace(0, len(results) - 1, min(len(results), ROWS)).astype(np.int64)
-        self.model.loaded.executors.calibrate(self._tokenize(*self._texts(results.iloc[rows])))
-        return self
-
-    def _texts(self, frame: pd.DataFrame) -> tuple[list[str], list[str]]:
-        """Returns each row's query, cut where it leaves no room, and its text; both are said once."""
-        with self.model.lock:
-            queries, _ = fitting(self.model.loaded.tokenizer, frames.texts(frame, "query"), self._limit())
-        return queries, frames.texts(frame, self.text_field)
-
-    def _limit(self) -> int:
-        limit = self.model.loaded.length_limit
-        if self.max_length is not None and self.max_length > limit:
-            raise ValueError(f"max_length={self.max_length}, but {self.model!r} has positions for {limit} tokens")
-        return self.max_length or min(512, limit)
-
-    def _tokenize(self, queries: list[str], texts: list[str], passages: bool = False) -> TokenPairs:
-        with self.model.lock:
-            tokenizer = self.model.loaded.tokenizer
-            return tokenize(tokenizer, queries, texts, max_length=self._limit(), passages=passages)
+        return scores, n_inputs, n_tokens
 
     def _relevance(self, pairs: TokenPairs, engine: str, precision: str, progress=lambda n_done: None) -> np.ndarray:
         """Returns the score of each row, ``(n_rows,)``, over its passages."""
-        cache = self.model.cache("openvino")
-        executor = self.model.loaded.executors.get(engine, precision, self.device, pairs, cache)
-        scores = run(executor, pairs, budget=self.token_budget, progress=progress)[:, 0].astype(np.float64)
+        scores = run(self._executor(engine, precision, pairs), pairs, budget=self.token_budget, progress=progress)[
+            :, 0
+        ].astype(np.float64)
         if self.passages == "first":
             return scores
         counts = np.bincount(pairs.owner)
@@ -177,17 +141,17 @@ class CrossEncoder(NeuralRanker):
         examples = Examples(self._tokenize(*self._texts(train)), labels, questions)
         dev_pairs = None if dev is None else self._tokenize(*self._texts(dev), self.passages != "first")
 
-        def measure_dev(precision: str) -> float:
+        def measure_dev(precision: str) -> dict[str, float]:
             # Weights that change all the time are not worth being compiled.
             scores = self._relevance(dev_pairs, "torch", precision)
-            return frames.mean_average_precision(dev, scores, dev_qrels)
+            return {"dev_map": frames.mean_average_precision(dev, scores, dev_qrels)}
 
         history = train_model(
             self.model.loaded.module,
             examples,
             self.training,
             device=device_of(self.device),
-            compute_loss=lambda module, inputs, labels: crossencoder.loss(module(**inputs).logits, labels),
+            compute_loss=lambda module, inputs, labels, number: crossencoder.loss(module(**inputs).logits, labels),
             measure_dev=measure_dev if dev is not None else None,
             verbose=self.verbose,
         )

@@ -1,6 +1,6 @@
 """The engine: inputs go through spans of layers, and a rule says after each head who goes on."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -15,7 +15,7 @@ WAVE_BYTES = 100_000_000
 """What the states of a wave may take; a single group of inputs may take more."""
 
 Keep = Callable[[int, np.ndarray, np.ndarray], np.ndarray]
-"""Given a head's number, inputs and their scores, returns those of the inputs that go on."""
+"""Given a stop's number, inputs and their scores there, returns those of the inputs that go on."""
 
 
 class Executor(Protocol):
@@ -38,6 +38,7 @@ def run(
     pairs: TokenPairs,
     groups: np.ndarray | None = None,
     keep: Keep | None = None,
+    stops: Sequence[int] | None = None,
     budget: int | None = None,
     progress: Callable[[int], object] = lambda n_done: None,
 ) -> np.ndarray:
@@ -49,11 +50,14 @@ def run(
         executor: Encoder and heads, ready to run.
         pairs: The inputs.
         groups: The group of each input as a number, ``(n_inputs,)``: ``keep`` always sees whole groups.
-        keep: Who goes on; all to the end if None.
+        keep: Who goes on; all to the end if None. NaN in the scores that it judges, or in the last, is an error.
+        stops: The numbers of the heads at which it is asked, ascending, and at last that of the head where everyone
+            ends; all heads unless given.
         budget: The most tokens of a chunk, if not what suits the executor.
         progress: Called with the number of inputs that are done, as they are.
     """
     n_inputs, n_heads = len(pairs.lengths), len(executor.heads)
+    stops = range(n_heads) if stops is None else stops
     scores = np.full((n_inputs, n_heads), np.nan, dtype=np.float32)
     with executor.workers() as pool:
 
@@ -64,22 +68,29 @@ def run(
             found = []
             for result in pool.map(lambda part: executor.run(spans, pairs, part, states), parts):
                 found.append(result)
-                if spans.stop == n_heads:
+                if spans.stop > stops[-1]:
                     progress(result.shape[1])
             if found:
                 scores[np.concatenate(parts), spans.start : spans.stop] = torch.cat(found, 1).cpu().numpy().T
 
         if keep is None:
-            stage(range(n_heads), np.arange(n_inputs), None)
+            stage(range(stops[-1] + 1), np.arange(n_inputs), None)
             return scores
         limit = WAVE_BYTES // (executor.width * executor.dtype.itemsize)
         for wave in waves(pairs.lengths, groups, limit):
             states = States(pairs, wave, executor.width, executor.dtype, executor.device)
-            rows = wave
-            for head in range(n_heads):
-                stage(range(head, head + 1), rows, states)
-                if head < n_heads - 1:
-                    survivors = keep(head, rows, scores[rows, head])
+            rows, reached = wave, 0
+            for number, stop in enumerate(stops):
+                stage(range(reached, stop + 1), rows, states)
+                judged, reached = scores[rows, stop], stop + 1
+                if np.isnan(judged).any():
+                    n_broken, layer = int(np.isnan(judged).sum()), executor.heads[stop].layer
+                    raise ValueError(
+                        f"{n_broken} of {len(judged)} scores after layer {layer} "
+                        "are NaN; the model's weights are broken (a diverged training?)"
+                    )
+                if stop != stops[-1]:
+                    survivors = keep(number, rows, judged)
                     progress(len(rows) - len(survivors))
                     rows = survivors
     return scores

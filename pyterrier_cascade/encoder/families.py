@@ -254,6 +254,12 @@ def check_family(config) -> None:
         raise ValueError(f"this {name} model is a decoder (is_decoder=True in its config.json); give an encoder")
 
 
+def layers_of(encoder: nn.Module) -> tuple[nn.Module, str]:
+    """Returns the module that holds an encoder's layers, and the name of its list of them."""
+    owner = getattr(encoder, "encoder", None) or getattr(encoder, "transformer", None) or encoder
+    return owner, "layer" if hasattr(owner, "layer") else "layers"
+
+
 def take_apart(encoder: nn.Module, weights: Weights) -> Encoder:
     """Returns the encoder as layers that can be run one by one.
 

@@ -116,7 +116,7 @@ class OpenVINOExecutor:
             request.infer([block.real.numpy(), *given], share_inputs=True, share_outputs=True)
             scores.append(torch.from_numpy(request.get_output_tensor(0).data.copy()))
             given = [request.get_output_tensor(1)] if span < len(self.heads) - 1 else []
-        if given:
+        if given and states is not None:
             states.write(rows, block, openvino_graphs.tensor(given[0], self.dtype))
         self._idle.put(requests)
         return torch.stack(scores)

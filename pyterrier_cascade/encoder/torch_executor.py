@@ -68,7 +68,7 @@ class TorchExecutor:
         for span in spans:
             hidden, relevance = self._span(span, hidden, layout)
             scores.append(relevance)
-        if spans.stop < len(self.heads):
+        if states is not None and spans.stop < len(self.heads):
             states.write(rows, layout, hidden)
         return torch.stack(scores)
 

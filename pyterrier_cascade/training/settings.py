@@ -58,4 +58,4 @@ class Training:
     def __repr__(self):
         """Returns what can be typed back in: the settings that are not at their default."""
         changed = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
-        return f"Training({', '.join(f'{name}={value!r}' for name, value in changed.items())})"
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in changed.items())})"

@@ -48,9 +48,27 @@ class Examples:
             for epoch in range(settings.epochs)
         ]
 
-    def collate(self, rows: list[int]) -> dict[str, torch.Tensor]:
-        """Returns a batch's padded inputs and ``labels``."""
-        return {**self.pairs.batch(rows), "labels": torch.from_numpy(self.labels[rows])}
+    def collate(self, items: list[tuple[int, int]]) -> dict[str, torch.Tensor]:
+        """Returns a batch's padded inputs, its ``labels``, and its ``number`` in the whole training.
+
+        Args:
+            items: The batch's number and a row, for each of its rows.
+        """
+        rows = [row for _, row in items]
+        return {**self.pairs.batch(rows), "labels": torch.from_numpy(self.labels[rows]), "number": items[0][0]}
+
+
+class _Items:
+    """The Trainer's data set: an item is its own address."""
+
+    def __init__(self, n_rows: int):
+        self.n_rows = n_rows
+
+    def __len__(self) -> int:
+        return self.n_rows
+
+    def __getitem__(self, item):
+        return item
 
 
 def train_model(
@@ -60,7 +78,7 @@ def train_model(
     *,
     device: torch.device,
     compute_loss: Callable,
-    measure_dev: Callable[[str], float] | None,
+    measure_dev: Callable[[str], dict[str, float]] | None,
     verbose: bool,
 ) -> list[dict]:
     """Trains a module in place and returns the course of the training.
@@ -73,8 +91,9 @@ def train_model(
         examples: What it is trained on.
         settings: How.
         device: Where.
-        compute_loss: Of the module, a batch's inputs and its labels: the mean loss.
-        measure_dev: Of a precision: MAP of the module as it is, on the development questions; None without them.
+        compute_loss: Of the module, a batch's inputs, its labels, and its number in the training: the mean loss.
+        measure_dev: Of a precision: measures of the module as it is, on the development questions. That named
+            ``dev_map`` chooses the best weights. None without such questions.
         verbose: Whether to show a progress bar.
     """
     epochs = examples.batches(settings)
@@ -87,12 +106,15 @@ def train_model(
         trainer = _Trainer(
             model=module,
             args=_arguments(settings, folder, precision, device, sum(map(len, epochs))),
-            train_dataset=range(len(examples.labels)),
+            train_dataset=_Items(len(examples.labels)),
             data_collator=examples.collate,
             callbacks=[_Course(settings, epochs, measure_dev is not None, verbose)],
         )
-        trainer.batches = [batch for epoch in epochs for batch in epoch]
+        batches = (batch for epoch in epochs for batch in epoch)
+        trainer.batches = [[(number, row) for row in batch] for number, batch in enumerate(batches)]
         trainer.loss_of, trainer.settings, trainer.folder = compute_loss, settings, folder
+        # Otherwise the Trainer takes the loss for one that is already divided by the accumulated steps.
+        trainer.model_accepts_loss_kwargs = False
         trainer.measure = measure_dev and (lambda: measure_dev(precision))
         trainer.remove_callback(transformers.PrinterCallback)
         trainer.train(resume_from_checkpoint=_last_checkpoint(folder))
@@ -115,8 +137,8 @@ class _Trainer(transformers.Trainer):
         return self.accelerator.prepare(loader)
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
-        labels = inputs.pop("labels")
-        loss = self.loss_of(model, inputs, labels)
+        labels, number = inputs.pop("labels"), inputs.pop("number")
+        loss = self.loss_of(model, inputs, labels, number)
         if not torch.isfinite(loss):
             raise FloatingPointError(
                 f"the loss is {loss.item()} at update {self.state.global_step + 1} with "
@@ -136,7 +158,7 @@ class _Trainer(transformers.Trainer):
         return self.optimizer
 
     def evaluate(self, *args, **kwargs):
-        metrics = {"dev_map": self.measure()}
+        metrics = self.measure()
         best = max((e["dev_map"] for e in self.state.log_history if "dev_map" in e), default=-1.0)
         if metrics["dev_map"] > best:
             _save_weights(self.model, self.folder / BEST)

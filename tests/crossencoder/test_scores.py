@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyterrier_cascade import CrossEncoder
+from pyterrier_cascade.frames import EXIT_COLUMNS
 
 TEXTS = [
     "the ship",
@@ -82,7 +83,7 @@ def test_any_text_is_ranked(tiny_bert, texts, query, data):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         out, again = ranker(candidates), ranker(moved)
-    assert set(out.columns) == {*candidates.columns, "score", "rank", "exit_layer", "q_cost", "q_cost_full"}
+    assert set(out.columns) == {*candidates.columns, "score", "rank", *EXIT_COLUMNS}
     assert sorted(out["note"]) == list(range(len(texts))) and sorted(out["rank"]) == list(range(len(texts)))
     np.testing.assert_allclose(by_docno(again), by_docno(out), atol=1e-5, rtol=0)
 

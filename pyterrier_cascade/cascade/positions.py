@@ -1,0 +1,104 @@
+"""Measures from the positions of relevant candidates alone, for many settings at once; equal to those of ir-measures.
+
+Each function takes positions from 0 ``(n_settings, n_relevant)`` (:data:`NOWHERE` if not in the result), a
+:class:`Judgements`, and a cutoff or None; it returns the mean over the judged queries ``(n_settings,)``.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+NOWHERE = 2**30
+
+
+@dataclass(frozen=True)
+class Judgements:
+    """What is relevant to each judged query.
+
+    Attributes:
+        queries: The query of each relevant candidate as a number, ascending ``(n_relevant,)``.
+        gains: Its grade ``(n_relevant,)``.
+        grades: For each judged query all its grades above 0, falling, found or not.
+    """
+
+    queries: np.ndarray
+    gains: np.ndarray
+    grades: list[np.ndarray]
+
+    @property
+    def n_queries(self) -> int:
+        """The judged queries, which means are over."""
+        return len(self.grades)
+
+    @cached_property
+    def totals(self) -> np.ndarray:
+        """How many are relevant to the query of each relevant candidate ``(n_relevant,)``."""
+        return np.array([len(grades) for grades in self.grades], dtype=float)[self.queries]
+
+    @cached_property
+    def starts(self) -> np.ndarray:
+        """Where each query's relevant candidates begin."""
+        return np.flatnonzero(np.diff(self.queries, prepend=-1))
+
+    def ideal(self, cutoff: int | None) -> np.ndarray:
+        """Returns the best possible discounted gain for the query of each relevant candidate ``(n_relevant,)``."""
+        best = [(grades[:cutoff] / np.log2(np.arange(len(grades[:cutoff])) + 2)).sum() for grades in self.grades]
+        return np.array(best)[self.queries]
+
+
+def average_precision(positions: np.ndarray, judged: Judgements, cutoff: int | None) -> np.ndarray:
+    """Returns MAP."""
+    # In order of position within each query; the j-th of them has j relevant ones up to itself.
+    ordered = np.sort(positions + judged.queries * np.int64(2 * NOWHERE), axis=1) - judged.queries * 2 * NOWHERE
+    sizes = np.diff(judged.starts, append=len(judged.queries))
+    number = np.arange(len(judged.queries)) - np.repeat(judged.starts, sizes) + 1
+    precision = number / (ordered + 1) / judged.totals
+    return np.where(ordered < _limit(cutoff), precision, 0).sum(1) / judged.n_queries
+
+
+def reciprocal_rank(positions: np.ndarray, judged: Judgements, cutoff: int | None) -> np.ndarray:
+    """Returns MRR."""
+    first = _first(positions, judged)
+    return np.where(first < _limit(cutoff), 1 / (first + 1), 0).sum(1) / judged.n_queries
+
+
+def success(positions: np.ndarray, judged: Judgements, cutoff: int | None) -> np.ndarray:
+    """Returns the share of queries with anything relevant among the first."""
+    return (_first(positions, judged) < _limit(cutoff)).sum(1) / judged.n_queries
+
+
+def precision(positions: np.ndarray, judged: Judgements, cutoff: int) -> np.ndarray:
+    """Returns precision at a cutoff."""
+    return (positions < cutoff).sum(1) / cutoff / judged.n_queries
+
+
+def recall(positions: np.ndarray, judged: Judgements, cutoff: int | None) -> np.ndarray:
+    """Returns recall at a cutoff."""
+    return np.where(positions < _limit(cutoff), 1 / judged.totals, 0).sum(1) / judged.n_queries
+
+
+def discounted_gain(positions: np.ndarray, judged: Judgements, cutoff: int | None) -> np.ndarray:
+    """Returns nDCG with the grades themselves as gains."""
+    gains = judged.gains / np.log2(positions + 2.0) / judged.ideal(cutoff)
+    return np.where(positions < _limit(cutoff), gains, 0).sum(1) / judged.n_queries
+
+
+def _limit(cutoff: int | None) -> int:
+    return NOWHERE if cutoff is None else cutoff
+
+
+def _first(positions: np.ndarray, judged: Judgements) -> np.ndarray:
+    return np.minimum.reduceat(positions, judged.starts, axis=1)
+
+
+MEASURES: dict[str, Callable[[np.ndarray, Judgements, int | None], np.ndarray]] = {
+    "AP": average_precision,
+    "RR": reciprocal_rank,
+    "P": precision,
+    "R": recall,
+    "Success": success,
+    "nDCG": discounted_gain,
+}
+"""By the names of ir-measures."""

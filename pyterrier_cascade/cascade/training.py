@@ -1,0 +1,116 @@
+"""Training the heads: one sampled head in a step, as in the paper, or all of them in every step (CT-15 to CT-18)."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from pyterrier_cascade.crossencoder.model import loss
+from pyterrier_cascade.training.settings import Training
+
+HEADS = ("distilled", "joint", "sampled")
+SAMPLING = ("uniform", "round_robin", "early_bias")
+
+
+@dataclass(frozen=True, repr=False)
+class CascadeTraining(Training):
+    """How a cascade's ``fit`` trains: what :class:`~pyterrier_cascade.Training` says, and how heads share the steps.
+
+    Args:
+        heads: ``"sampled"`` trains one head in a step, as the paper does (CT-15); ``"joint"`` trains all of them in
+            every step; ``"distilled"`` does too, and each but the last learns half from the labels and half from the
+            last one's softened scores.
+        sampling: Which head a step trains, if sampled: ``"uniform"``, which the paper found best, ``"round_robin"``,
+            or ``"early_bias"`` (CT-16).
+        bias: With ``"early_bias"``, how much likelier each head is than the next one, above 1.
+        bias_epochs: With ``"early_bias"``, for how many epochs; then all are equally likely.
+        stop_gradient: Whether a head trains only the layers above the head before it; the paper's ablation, which
+            harms the later heads (CT-17).
+        temperature: What scores are divided by, if distilled.
+        watch: The layer whose head's development MAP chooses the weights and ends the training; the last by default.
+    """
+
+    heads: str = "distilled"
+    sampling: str = "uniform"
+    bias: float = 2.0
+    bias_epochs: int = 1
+    stop_gradient: bool = False
+    temperature: float = 2.0
+    watch: int | None = None
+
+    def __post_init__(self):
+        super().__post_init__()
+        for name, known in (("heads", HEADS), ("sampling", SAMPLING)):
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name} must be one of {', '.join(known)}, not {getattr(self, name)!r}")
+        if self.bias <= 1:
+            raise ValueError(f"bias must be above 1, not {self.bias!r}; without one use sampling='uniform'")
+        if self.bias_epochs < 1:
+            raise ValueError(f"bias_epochs must be at least 1, not {self.bias_epochs!r}")
+        if not self.temperature > 0:
+            raise ValueError(f"temperature must be above 0, not {self.temperature!r}")
+
+
+def drawn_heads(settings: CascadeTraining, n_heads: int, batches_of_epochs: Sequence[int]) -> np.ndarray:
+    """Returns the head that each batch of a training trains, ``(n_batches,)`` (CT-16).
+
+    Args:
+        settings: The strategy and the seed.
+        n_heads: How many heads there are.
+        batches_of_epochs: The batches of each epoch.
+    """
+    n_batches = sum(batches_of_epochs)
+    if settings.sampling == "round_robin":
+        return np.arange(n_batches) % n_heads
+    rng = np.random.default_rng([settings.seed, n_heads])
+    heads = rng.integers(n_heads, size=n_batches)
+    if settings.sampling == "early_bias":
+        n_biased = sum(batches_of_epochs[: settings.bias_epochs])
+        odds = settings.bias ** -np.arange(n_heads, dtype=float)
+        heads[:n_biased] = rng.choice(n_heads, size=n_biased, p=odds / odds.sum())
+    return heads
+
+
+def loss_of(settings: CascadeTraining, n_heads: int, batches_of_epochs: Sequence[int]) -> Callable:
+    """Returns the loss of a batch, given the module, the batch's inputs, its labels and its number in the training."""
+    if settings.heads == "sampled":
+        heads = drawn_heads(settings, n_heads, batches_of_epochs)
+
+        def compute(module, inputs, labels, number):
+            (logits,) = module(heads=[int(heads[number])], stop_gradient=settings.stop_gradient, **inputs)
+            return loss(logits, labels)
+
+        return compute
+
+    def compute_all(module, inputs, labels, number):
+        logits = module(stop_gradient=settings.stop_gradient, **inputs)
+        losses = torch.stack([loss(one, labels) for one in logits])
+        if settings.heads == "distilled" and n_heads > 1:
+            lessons = [distillation(one, logits[-1], settings.temperature) for one in logits[:-1]]
+            losses = torch.cat([(losses[:-1] + torch.stack(lessons)) / 2, losses[-1:]])
+        return losses.mean()
+
+    return compute_all
+
+
+def distillation(student: torch.Tensor, teacher: torch.Tensor, temperature: float) -> torch.Tensor:
+    """Returns how far a head is from a later one: the mean KL divergence of softened classes, times temperature².
+
+    The later head learns nothing from it.
+
+    Args:
+        student: Logits ``(n, outputs)`` of one or two classes.
+        teacher: The later head's, likewise.
+        temperature: What both are divided by; the square keeps the gradient's size (Hinton et al., 2015).
+    """
+
+    def classes(logits: torch.Tensor) -> torch.Tensor:
+        logits = logits.float()
+        if logits.shape[1] == 1:
+            logits = torch.cat([torch.zeros_like(logits), logits], 1)
+        return F.log_softmax(logits / temperature, 1)
+
+    divergence = F.kl_div(classes(student), classes(teacher.detach()), reduction="batchmean", log_target=True)
+    return divergence * temperature**2

@@ -1,0 +1,145 @@
+"""The Sequential Reranker: independent models of growing depth, one after the other (CT-6 to CT-8)."""
+
+from collections.abc import Sequence
+from numbers import Real
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import transformers
+
+from pyterrier_cascade import frames
+from pyterrier_cascade.cascade import pruning
+from pyterrier_cascade.cascade.model import default_layers
+from pyterrier_cascade.cascade.staged import Judged, Plan, Staged
+from pyterrier_cascade.crossencoder.ranker import CrossEncoder
+
+FOLDER = "layers-{:02d}"
+
+
+class SequentialReranker(Staged, pt.Estimator):
+    """Reranks by several models, each of more layers than the one before and for fewer candidates.
+
+    The baseline that the Cascade Transformer is measured against: every model reads the survivors from the start, which
+    costs about twice as much (CT-33). Its settings and stages are those of :class:`~pyterrier_cascade.Cascade`::
+
+        bm25 >> sequential(alpha=0.4)
+        bm25 >> sequential[4] % 0.6 >> sequential[12]
+
+    Args:
+        models: Cross-encoders in order of their layers.
+        alpha: The fraction of a query's candidates that each model but the last drops; one number, or one for each.
+        counts: How many candidates each model but the last keeps, in place of ``alpha``.
+        plan: The layers of the models that are asked; all models by default.
+        batch_size: Judge so many of a query's candidates at a time; all by default (CT-26).
+        rounding: Of the number that goes on: ``"floor"`` of the discards, or ``"nearest"`` (CT-25).
+        exited: ``"below"`` returns all candidates, ``"drop"`` those alone that reach the last model (CT-28).
+    """
+
+    reuses_encodings = False
+
+    def __init__(
+        self,
+        models: Sequence[CrossEncoder],
+        *,
+        alpha: float | Sequence[float] = 0.0,
+        counts: Sequence[int] | None = None,
+        plan: Sequence[int] | None = None,
+        batch_size: int | None = None,
+        rounding: str = "floor",
+        exited: str = "below",
+    ):
+        self.models = tuple(models)
+        self.alpha = alpha if isinstance(alpha, Real) else tuple(alpha)
+        self.counts = None if counts is None else tuple(counts)
+        self.plan = None if plan is None else tuple(plan)
+        self.batch_size, self.rounding, self.exited = batch_size, rounding, exited
+        if not self.models or len({model.text_field for model in self.models}) > 1:
+            raise ValueError("give one or more models that read the same text_field")
+        self.check_settings()
+
+    @classmethod
+    def from_pretrained(
+        cls, name_or_path: str, *, layers: Sequence[int] | None = None, models: dict | None = None, **settings
+    ):
+        """Returns a sequential reranker: one that was saved, or one of an encoder's first layers, to be trained.
+
+        Args:
+            name_or_path: A folder that :meth:`save_pretrained` wrote, or an encoder's folder or Hub name.
+            layers: The layers that the models have; 4, 6, 8, 10 and 12 of 12 by default (CT-7).
+            models: Settings of the models, such as ``{"precision": "bf16"}``.
+            **settings: Any of the class's settings.
+        """
+        models = models or {}
+        saved = sorted(Path(name_or_path).glob(FOLDER.replace("{:02d}", "*")))
+        if saved:
+            return cls([CrossEncoder.from_pretrained(str(folder), **models) for folder in saved], **settings)
+        if layers is None:
+            layers = default_layers(transformers.AutoConfig.from_pretrained(name_or_path).num_hidden_layers)
+        return cls([CrossEncoder.from_pretrained(name_or_path, layers=n, **models) for n in layers], **settings)
+
+    def save_pretrained(self, path: str) -> None:
+        """Writes each model into a folder of its own under ``path``."""
+        for layers, model in zip(self.head_layers, self.models, strict=True):
+            model.save_pretrained(str(Path(path) / FOLDER.format(layers)))
+
+    @property
+    def text_field(self) -> str:
+        """The column with the document's text."""
+        return self.models[0].text_field
+
+    @property
+    def head_layers(self) -> tuple[int, ...]:
+        """The layers of the models."""
+        layers = tuple(model.model.loaded.layers for model in self.models)
+        if list(layers) != sorted(set(layers)):
+            raise ValueError(f"models of {layers} layers: give them in ascending order, each once")
+        return layers
+
+    @property
+    def full_layers(self) -> int:
+        """The layers of the full encoder."""
+        return max(model.model.loaded.full_layers for model in self.models)
+
+    @property
+    def weights(self) -> tuple:
+        """What names the weights."""
+        return tuple(model.model for model in self.models)
+
+    def fingerprint(self) -> str:
+        """Returns a hash of the weights, and of the settings that scores depend on."""
+        names = ("max_length", "engine", "precision", "text_field", "passages")
+        return " ".join(
+            f"{model.model.fingerprint} {[getattr(model, name) for name in names]}" for model in self.models
+        )
+
+    def judge(self, frame: pd.DataFrame, blocks: frames.Blocks, plan: Plan, prune: bool = True) -> Judged:
+        """Returns the candidates' scores by each model that they come to."""
+        rows = frames.ranking(frame, blocks, np.zeros(len(frame)))
+        groups = pruning.batches(blocks.codes[rows], plan.batch_size)
+        keep = pruning.rule(groups, plan.cutoffs, plan.rounding)
+        scores, alive = np.full((len(rows), len(plan.layers)), np.nan), np.arange(len(rows))
+        models = dict(zip(self.head_layers, self.models, strict=True))
+        for number, layer in enumerate(plan.layers):
+            found, _, tokens = models[layer].relevance(frame.iloc[rows[alive]])
+            if np.isnan(found).any():
+                raise ValueError(f"scores of the model of {layer} layers are NaN; its weights are broken")
+            scores[alive, number] = found
+            if number == 0:
+                n_tokens = tokens
+            if prune and layer != plan.layers[-1]:
+                alive = keep(number, alive, found)
+        return Judged(rows, scores, n_tokens)
+
+    def fit(self, topics_or_res_tr, qrels_tr, topics_or_res_va=None, qrels_va=None):
+        """Trains each model by itself on the same candidates (CT-6); what is given says ``CrossEncoder.fit``."""
+        for model in self.models:
+            model.fit(topics_or_res_tr, qrels_tr, topics_or_res_va, qrels_va)
+        return self
+
+    def fit_candidates(self, train: pd.DataFrame, dev: pd.DataFrame | None = None):
+        """Trains each model by itself on labelled lists, as ``CrossEncoder.fit_candidates`` does."""
+        for model in self.models:
+            model.fit_candidates(train, dev)
+        return self

@@ -1,0 +1,75 @@
+"""What all rankers share that read query and document together: texts, tokens, engine, calibration."""
+
+import numpy as np
+import pandas as pd
+
+from pyterrier_cascade import frames
+from pyterrier_cascade.encoder.executors import check_engine
+from pyterrier_cascade.encoder.openvino_executor import CALIBRATION
+from pyterrier_cascade.encoder.pairs import TokenPairs, fitting, tokenize
+from pyterrier_cascade.encoder.torch_executor import TorchExecutor
+from pyterrier_cascade.ranker import NeuralRanker
+
+ROWS = 4_096
+"""The candidates that are tokenised and scored together: enough of each length, and memory that does not grow."""
+
+
+class PairRanker(NeuralRanker):
+    """A ranker whose model has ``executors``: an encoder over pairs of query and document, with heads.
+
+    A subclass takes ``max_length``, ``engine``, ``precision``, ``device`` and ``token_budget`` and checks them by
+    :meth:`check_settings`.
+    """
+
+    max_length: int | None
+    engine: str
+    precision: str
+    device: str | None
+    token_budget: int | None
+    verbose: bool
+
+    def check_settings(self) -> None:
+        """Raises where the settings that all these rankers have cannot be."""
+        check_engine(self.engine, self.precision, self.device)
+        if self.max_length is not None and self.max_length < 8:
+            raise ValueError(f"max_length={self.max_length} leaves no room for a query and a document; use 8 or more")
+
+    def new_columns(self):
+        """Returns the layer that scored and the cost columns."""
+        return frames.EXIT_COLUMNS
+
+    def calibrate(self, results: pd.DataFrame):
+        """Takes candidates like those that will be scored to calibrate int8 on, some hundred of them.
+
+        It holds for all rankers on these weights. Without it the first candidates scored are taken.
+
+        Args:
+            results: A results frame with texts; up to 320 rows, evenly from all of them, are used.
+        """
+        frames.validate(results, context=self, text_field=self.text_field)
+        if len(results) < CALIBRATION[0]:
+            raise ValueError(f"int8 needs at least {CALIBRATION[0]} candidates to calibrate on, not {len(results)}")
+        rows = np.linspace(0, len(results) - 1, min(len(results), ROWS)).astype(np.int64)
+        self.model.loaded.executors.calibrate(self._tokenize(*self._texts(results.iloc[rows])))
+        return self
+
+    def _texts(self, frame: pd.DataFrame) -> tuple[list[str], list[str]]:
+        """Returns each row's query, cut where it leaves no room, and its text; both are said once."""
+        with self.model.lock:
+            queries, _ = fitting(self.model.loaded.tokenizer, frames.texts(frame, "query"), self._limit())
+        return queries, frames.texts(frame, self.text_field)
+
+    def _limit(self) -> int:
+        limit = self.model.loaded.length_limit
+        if self.max_length is not None and self.max_length > limit:
+            raise ValueError(f"max_length={self.max_length}, but {self.model!r} has positions for {limit} tokens")
+        return self.max_length or min(512, limit)
+
+    def _tokenize(self, queries: list[str], texts: list[str], passages: bool = False) -> TokenPairs:
+        with self.model.lock:
+            tokenizer = self.model.loaded.tokenizer
+            return tokenize(tokenizer, queries, texts, max_length=self._limit(), passages=passages)
+
+    def _executor(self, engine: str, precision: str, pairs: TokenPairs) -> TorchExecutor:
+        cache = self.model.cache("openvino")
+        return self.model.loaded.executors.get(engine, precision, self.device, pairs, cache)

@@ -1,0 +1,353 @@
+"""The cascade as a transformer (CT-24 to CT-35, DESIGN 3)."""
+
+import itertools
+import pickle
+import re
+import warnings
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import pytest
+import tiny
+import torch
+from ir_measures import AP, RR
+from lists import candidates
+from pandas.testing import assert_frame_equal
+from pyterrier.testing import transformer_test_class
+
+from pyterrier_cascade import (
+    Cascade,
+    CascadeTraining,
+    CrossEncoder,
+    RelativeCost,
+    RelativeTokenCost,
+    Survival,
+    Training,
+)
+
+LAYERS = (2, 3, 4, 5, 6)
+
+
+def _cascade() -> Cascade:
+    return Cascade.from_pretrained("nowhere/to-be-found", layers=(4, 8, 12), alpha=(0.4, 0.2))
+
+
+TestContract = transformer_test_class(_cascade)
+
+
+def by_hand(cascade: Cascade, frame: pd.DataFrame, kept: list) -> pd.DataFrame:
+    """What a cascade must return, a question at a time, from heads that each score all candidates on their own."""
+    heads = {layer: cascade(plan=(layer,))(frame).set_index(["qid", "docno"])["score"] for layer in LAYERS}
+    rows = []
+    for qid, block in frame.groupby("qid", sort=False):
+        alive = list(block.sort_values("rank")["docno"])
+        tiers = []
+        for layer, keep in zip(LAYERS, [*kept, None], strict=True):
+            alive.sort(key=lambda docno, layer=layer: -heads[layer][qid, docno])
+            n = len(alive) if keep is None else keep(len(alive))
+            tiers.insert(0, [(docno, layer) for docno in alive[n:]] if keep else [(docno, layer) for docno in alive])
+            alive = alive[:n]
+        rows += [(qid, docno, layer, rank) for rank, (docno, layer) in enumerate(itertools.chain(*tiers))]
+    return pd.DataFrame(rows, columns=["qid", "docno", "exit_layer", "rank"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "kept"),
+    [
+        ({"alpha": 0.4}, [lambda n: n - int(0.4 * n + 1e-9)] * 4),
+        ({"alpha": (0.5, 0, 0.9, 0.25)}, [lambda n, a=a: n - int(a * n + 1e-9) for a in (0.5, 0, 0.9, 0.25)]),
+        ({"alpha": 0.3, "rounding": "nearest"}, [lambda n: max(1, int(0.7 * n + 0.5 + 1e-9))] * 4),
+        ({"counts": (20, 7, 7, 2)}, [lambda n, k=k: min(n, k) for k in (20, 7, 7, 2)]),
+        ({}, [lambda n: n] * 4),
+    ],
+    ids=lambda value: str(value)[:40] if isinstance(value, dict) else "",
+)
+def test_the_result_by_hand(cascade, settings, kept):
+    frame = candidates([23, 1, 9])
+    before = frame.copy()
+    out = cascade(**settings)(frame)
+    assert_frame_equal(frame, before)
+    assert_frame_equal(out[["qid", "docno", "exit_layer", "rank"]], by_hand(cascade, frame, kept))
+    for _, block in out.groupby("qid"):
+        assert (np.diff(block["score"].to_numpy(np.float32)) < 0).all()
+    texts = frame.set_index("docno")["text"]
+    assert out["text"].tolist() == texts[out["docno"]].tolist()
+    dropped = cascade(**settings, exited="drop")(frame)
+    survivors = out[out["exit_layer"] == 6].reset_index(drop=True)
+    assert_frame_equal(dropped, survivors)
+
+
+def test_the_last_heads_scores_are_its_own(cascade):
+    frame = candidates([12, 5])
+    full = cascade(frame).set_index("docno")["score"]
+    out = cascade(alpha=0.5)(frame)
+    survivors = out[out["exit_layer"] == 6]
+    np.testing.assert_allclose(survivors["score"], full[survivors["docno"]], atol=2e-6)
+
+
+def test_a_plan_asks_the_heads_that_it_names(cascade):
+    frame = candidates([16])
+    out = cascade(plan=(2, 6), alpha=0.75)(frame)
+    assert out["exit_layer"].tolist() == [6] * 4 + [2] * 12
+    assert cascade(plan=(3,))(frame)["exit_layer"].unique().tolist() == [3]
+    early = cascade(plan=(2, 4), counts=[5])(frame)
+    assert early["exit_layer"].tolist() == [4] * 5 + [2] * 11
+    assert early["q_cost"].unique().tolist() == [5 * 4 + 11 * 2]
+
+
+def test_batches_of_a_question(cascade):
+    """CT-26: each batch loses its own share; the result ranks the whole question."""
+    frame = candidates([10])
+    out = cascade(plan=(2, 6), alpha=0.5, batch_size=4)(frame)
+    assert (out["exit_layer"] == 6).sum() == 2 + 2 + 1
+    first = frame[frame["rank"] < 4]
+    alone = cascade(plan=(2, 6), alpha=0.5)(first)
+    survivors = set(out.loc[out["exit_layer"] == 6, "docno"])
+    assert set(alone.loc[alone["exit_layer"] == 6, "docno"]) == survivors & set(first["docno"])
+
+
+def test_ties_keep_the_earlier_order(cascade):
+    """CT-2: the same text five times."""
+    frame = candidates([5, 4], ties=True).assign(text="the ship")
+    out = cascade(alpha=0.4)(frame)
+    ordered = frame.sort_values(["qid", "rank"])["docno"].tolist()
+    assert out["docno"].tolist() in (ordered, ordered[5:] + ordered[:5])
+
+
+def test_relative_cost_of_the_paper(saved, tmp_path):
+    """CT-32 to CT-35: 62.9, 55.1 and 49.0%; 84.9 and 44.2% at the ends of the grid; 153.6, 118.3 and 91.7% for SR."""
+    from pyterrier_cascade.cascade.staged import layers_run
+
+    def cost(alpha, reuses):
+        layers = np.array([4, 6, 8, 10, 12])
+        alive = (1 - alpha) ** np.arange(5)
+        left = np.append(-np.diff(alive), alive[-1])
+        return round(100 * float((layers_run(layers, reuses) * left).sum() / 12), 1)
+
+    assert [cost(alpha, True) for alpha in (0.3, 0.4, 0.5, 0.1, 0.6)] == [62.9, 55.1, 49.0, 84.9, 44.2]
+    assert [cost(alpha, False) for alpha in (0.3, 0.4, 0.5)] == [153.6, 118.3, 91.7]
+    ratios = [round(cost(alpha, False) / cost(alpha, True), 2) for alpha in (0.3, 0.4, 0.5)]
+    assert ratios == [2.44, 2.15, 1.87]
+
+
+def test_costs_in_an_experiment(cascade, tmp_path):
+    """128 candidates at alpha=.3: 128, 90, 63, 45, 32 of them come to the heads at 2, 3, 4, 5, 6 of 6 layers."""
+    frame = candidates([128, 128])
+    tokens = cascade.judge(
+        frame, __import__("pyterrier_cascade.frames").frames.Blocks.of(frame), cascade.schedule()
+    ).tokens
+    truncated = CrossEncoder.from_pretrained(tiny.save(tmp_path, layers=6)).truncate(4)
+    source = pt.Transformer.from_df(frame)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        table = pt.Experiment(
+            {
+                "none": source,
+                "full": source >> cascade,
+                "cascade": source >> cascade(alpha=0.3),
+                "4": source >> truncated,
+            },
+            frame[["qid", "query"]].drop_duplicates(),
+            pd.DataFrame({"qid": ["q0", "q1"], "docno": ["d0-3", "d1-5"], "label": [1, 1]}),
+            [AP, RR, RelativeCost, RelativeTokenCost],
+        ).set_index("name")
+    expected = (2 * 128 + 90 + 63 + 45 + 32) / (6 * 128)
+    assert table["RelativeCost"].tolist() == pytest.approx([0, 1, expected, 4 / 6])
+    out = cascade(alpha=0.3)(frame)
+    assert out["q_token_cost_full"].drop_duplicates().sum() == 6 * tokens.sum()
+    assert table.loc["cascade", "RelativeTokenCost"] == pytest.approx(
+        (out["q_token_cost"] / out["q_token_cost_full"]).drop_duplicates().mean()
+    )
+    assert table.loc["4", "RelativeTokenCost"] == pytest.approx(4 / 6)
+
+
+def test_survival_of_a_positive(cascade):
+    """CT-30."""
+    frame = candidates([20, 20, 20])
+    out = cascade(alpha=0.5)(frame)
+    exits = out.set_index("docno")["exit_layer"]
+    first = out[out["exit_layer"] == 2]["docno"].iloc[0]
+    last = [out[(out["qid"] == qid) & (out["exit_layer"] == 6)]["docno"].iloc[0] for qid in ("q0", "q1", "q2")]
+    gone = {d: q for q, d in zip(out["qid"], out["docno"], strict=True)}[first]
+    others = [(q, d) for q, d in zip(("q0", "q1", "q2"), last, strict=True) if q != gone]
+    qrels = pd.DataFrame([(gone, first, 1), *((q, d, 1) for q, d in others)], columns=["qid", "docno", "label"])
+    assert exits[first] == 2
+    found = pt.Evaluate(out, qrels, [Survival @ 2, Survival @ 3, Survival @ 6])
+    assert [found[f"Survival@{layer}"] for layer in (2, 3, 6)] == pytest.approx([1, 2 / 3, 2 / 3])
+    with pytest.raises(
+        ValueError, match="Survival@3 is a measure of cascades, but these results have no column 'exit_"
+    ):
+        pt.Evaluate(frame, qrels, [Survival @ 3])
+
+
+def test_an_empty_frame_gives_the_same_columns_and_loads_nothing(cascade):
+    frame = candidates([3])
+    full, empty = cascade(frame), _cascade()(frame.iloc[:0])
+    assert list(empty.columns) == list(full.columns) and len(empty) == 0
+    new = ["exit_layer", "q_cost", "q_cost_full", "q_token_cost", "q_token_cost_full", "score", "rank"]
+    assert empty[new].dtypes.tolist() == full[new].dtypes.tolist()
+
+
+def test_repr_can_be_typed_back_in():
+    ranker = _cascade()(precision="bf16", counts=(5, 2), alpha=0, training=CascadeTraining(heads="sampled", epochs=8))
+    expected = (
+        "Cascade.from_pretrained('nowhere/to-be-found', layers=(4, 8, 12), counts=(5, 2), precision='bf16', "
+        "training=CascadeTraining(epochs=8, heads='sampled'))"
+    )
+    assert repr(ranker) == expected
+    assert eval(repr(ranker)) == ranker and hash(eval(repr(ranker))) == hash(ranker) != hash(_cascade())
+
+
+def test_pickles_are_small_and_score_alike(cascade):
+    frame = candidates([8])
+    ranker = cascade(alpha=0.5)
+    out, data = ranker(frame), pickle.dumps(ranker)
+    assert len(data) < 2_000 and pickle.loads(data) == ranker
+    assert_frame_equal(pickle.loads(data)(frame), out)
+
+
+def test_alpha_is_live(cascade):
+    frame, ranker = candidates([10]), cascade(alpha=0)
+    ranker.set_parameter("alpha", 0.5)
+    assert ranker(frame)["exit_layer"].value_counts().to_dict() == {2: 5, 3: 2, 4: 1, 5: 1, 6: 1}
+    ranker.set_parameter("alpha", [0, 0, 0, 0.9])
+    assert ranker(frame)["exit_layer"].value_counts().to_dict() == {5: 9, 6: 1}
+    ranker.set_parameter("alpha", 1.0)
+    with pytest.raises(ValueError, match=re.escape("alpha=1.0 is not a fraction to drop")):
+        ranker(frame)
+
+
+def test_fresh_heads_are_said(encoder):
+    expected = re.escape(f"the heads of {encoder!r} at layers (2, 3, 4, 5, 6) are fresh: train them with fit() before")
+    with pytest.warns(UserWarning, match=expected):
+        Cascade.from_pretrained(encoder)(candidates([3]))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"alpha": 1}, "alpha=1 is not a fraction to drop; give one from 0 up to, but not including, 1"),
+        ({"alpha": -0.1}, "alpha=-0.1 is not a fraction to drop"),
+        ({"alpha": (0.3, 1.2)}, "alpha=1.2 is not a fraction to drop"),
+        ({"counts": (5, 0)}, "counts=(5, 0): give whole numbers of candidates to keep, 1 or more"),
+        ({"counts": (0.5, 2)}, "counts=(0.5, 2): give whole numbers of candidates to keep, 1 or more"),
+        ({"counts": (5, 2), "alpha": 0.3}, "alpha=0.3 and counts=(5, 2) exclude each other; give one of them"),
+        ({"plan": (6, 4)}, "plan=(6, 4): give layers in ascending order, each once"),
+        ({"plan": (4, 4)}, "plan=(4, 4): give layers in ascending order, each once"),
+        ({"plan": ()}, "plan=(): give layers in ascending order, each once"),
+        ({"batch_size": 0}, "batch_size=0: give 1 or more, or None for all of a query's candidates"),
+        ({"rounding": "up"}, "rounding must be one of floor, nearest, not 'up'"),
+        ({"exited": "keep"}, "exited must be one of below, drop, not 'keep'"),
+        ({"precision": "int3"}, "precision must be one of fp32, bf16 with engine='torch', not 'int3'"),
+        ({"max_length": 4}, "max_length=4 leaves no room for a query and a document; use 8 or more"),
+        ({"training": Training()}, "a cascade is trained as CascadeTraining(...) says, not Training()"),
+        ({"layers": (4, 2)}, "heads at layers (4, 2): give layers from 1 in ascending order, each once"),
+        ({"pooling": "sum"}, "pooling must be one of mean_nocls, mean, cls, not 'sum'"),
+    ],
+)
+def test_bad_settings_are_refused_at_the_door(settings, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        Cascade.from_pretrained("anything", **settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"plan": (2, 7)}, "plan=(2, 7), but there are heads at layers (2, 3, 4, 5, 6) only"),
+        (
+            {"alpha": (0.3, 0.4)},
+            "alpha=(0.3, 0.4) has 2 values, but 4 heads drop candidates, those at layers (2, 3, 4, 5)",
+        ),
+        ({"counts": [9]}, "counts=(9,) has 1 values, but 4 heads drop candidates"),
+    ],
+)
+def test_settings_that_do_not_fit_the_model(cascade, settings, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        cascade(**settings)(candidates([3]))
+
+
+def test_broken_weights_give_no_result(cascade):
+    cascade.model.loaded.module.heads[1][0].weight.data[0] = np.nan
+    with pytest.raises(ValueError, match="7 of 7 scores after layer 3 are NaN; the model's weights are broken"):
+        cascade(counts=(7, 5, 3, 2))(candidates([9]))
+    torch.nn.init.zeros_(cascade.model.loaded.module.heads[1][0].weight)
+
+
+def test_another_engine_gives_the_same(cascade):
+    pytest.importorskip("openvino")
+    frame = candidates([20, 6])
+    ours, theirs = cascade(alpha=0.4)(frame), cascade(alpha=0.4, engine="openvino")(frame)
+    assert_frame_equal(ours, theirs, atol=1e-4, rtol=1e-5)
+
+
+def test_many_questions_are_scored_in_parts(cascade, monkeypatch):
+    frame = candidates([9, 30, 4, 11, 1, 8])
+    out = cascade(alpha=0.4)(frame)
+    monkeypatch.setattr("pyterrier_cascade.cascade.ranker.ROWS", 12)
+    assert_frame_equal(cascade(alpha=0.4)(frame), out)
+
+
+def test_explained(cascade):
+    frame = candidates([10, 1])
+    out, told = cascade(alpha=0.5)(frame), cascade(alpha=0.5).explain(frame)
+    assert list(told.columns) == ["qid", "query", "docno", "layer", "score", "place", "kept"]
+    assert told[told["qid"] == "q0"].groupby("layer").size().to_dict() == {2: 10, 3: 5, 4: 3, 5: 2, 6: 1}
+    ends = told.groupby(["qid", "docno"])["layer"].max()
+    for row in out.itertuples():
+        assert ends[row.qid, row.docno] == row.exit_layer
+    for (_, layer), at in told.groupby(["qid", "layer"]):
+        assert at["place"].tolist() == list(range(len(at))) and at["score"].is_monotonic_decreasing
+        assert at["kept"].tolist() == sorted(at["kept"], reverse=True)
+        assert layer < 6 or at["kept"].all()
+    assert len(cascade.explain(frame.iloc[:0])) == 0
+
+
+def test_saved_with_a_card(saved, tmp_path):
+    cascade = Cascade.from_pretrained(saved)
+    out = cascade(candidates([6]))
+    cascade.save_pretrained(str(tmp_path / "again"), data="ships and towns")
+    assert repr(cascade) == f"Cascade.from_pretrained({str(tmp_path / 'again')!r})"
+    card = (tmp_path / "again" / "README.md").read_text()
+    assert "one bert encoder of 6 layers x 32 with scoring heads after\nlayers 2, 3, 4, 5, 6" in card
+    assert "ships and towns" in card and "pooling `mean_nocls`" in card
+    assert_frame_equal(Cascade.from_pretrained(str(tmp_path / "again"))(candidates([6])), out)
+
+
+def test_pushed_to_the_hub(saved, monkeypatch):
+    import huggingface_hub
+
+    seen = {}
+
+    class Api:
+        def __init__(self, token=None):
+            seen["token"] = token
+
+        def create_repo(self, repo_id, **options):
+            seen.update(options, repo_id=repo_id)
+            return f"https://hub.example/{repo_id}"
+
+        def upload_folder(self, *, repo_id, folder_path, commit_message):
+            import os
+
+            seen["files"] = sorted(os.listdir(folder_path))
+
+    monkeypatch.setattr(huggingface_hub, "HfApi", Api)
+    cascade = Cascade.from_pretrained(saved)
+    assert cascade.push_to_hub("me/cascade", data="x", private=True, token="t") == "https://hub.example/me/cascade"
+    assert seen["private"] and seen["exist_ok"] and seen["token"] == "t" and seen["repo_id"] == "me/cascade"
+    assert {"README.md", "config.json", "model.safetensors", "tokenizer.json"} <= set(seen["files"])
+    assert repr(cascade) == f"Cascade.from_pretrained({saved!r})"
+
+
+def test_the_schematic_draws_without_a_network(cascade, monkeypatch):
+    def refuse(*args, **kwargs):
+        raise AssertionError("drawing looked for documentation online")
+
+    monkeypatch.setattr(pt.documentation, "url_for_class", refuse)
+    assert "nowhere/to-be-found" in pt.schematic.draw(_cascade() >> _cascade()[4] % 0.5)
+
+
+def test_a_cascade_is_no_sequence(cascade):
+    with pytest.raises(TypeError, match="not iterable"):
+        list(cascade)
