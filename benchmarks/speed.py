@@ -38,10 +38,13 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
+import pandas as pd
 import torch
 import transformers
+from ir_measures import AP, RR, P, nDCG
 from torch import nn
 
+from pyterrier_cascade import Cascade
 from pyterrier_cascade.crossencoder.model import PairModel, load, relevance
 from pyterrier_cascade.encoder.batches import token_budget
 from pyterrier_cascade.encoder.device import has_bf16
@@ -79,6 +82,7 @@ class Bench:
         per_query: The candidates of a query.
         n_rounds: The rounds that count.
         quick: Whether what takes long is left out.
+        cascade: The folder of a trained cascade, or None for one with random heads.
     """
 
     folder: str
@@ -87,6 +91,7 @@ class Bench:
     per_query: int
     n_rounds: int
     quick: bool = False
+    cascade: str | None = None
 
     @cached_property
     def model(self) -> PairModel:
@@ -650,6 +655,46 @@ def memory(bench: Bench, times_queries: tuple[int, ...], sizes: tuple[int, ...])
     table(["candidates of one query", "ms a candidate", f"beside {sizes[0]} candidates"], rows)
 
 
+# Section "cascade"
+
+
+def whole_cascade(bench: Bench) -> None:
+    """Prints how fast the cascade is as a transformer, frames and tokenisation included, and a sweep of its trace."""
+    ranker = Cascade.from_pretrained(bench.cascade or bench.folder)
+    groups = bench.groups.astype(str)
+    frame = pd.DataFrame({"qid": groups, "query": bench.queries, "text": bench.texts})
+    frame["docno"] = [f"d{number}" for number in range(len(frame))]
+    print("## Cascade\n\nThe transformer: frames in, frames out. Goals: alpha=0.3 9 x and alpha=0.5 12 x")
+    print(f"{BASELINE}, 1.5 x the best peer.\n")
+    contenders = dict(bench.peers)
+    for (engine, precision), alpha in itertools.product(STAGED, (ALPHAS[0], ALPHAS[-1])):
+        if reason := missing(bench, engine, precision):
+            print(f"{engine} {precision} is left out: {reason}.\n")
+            continue
+        one = ranker(engine=engine, precision=precision, alpha=alpha)
+        contenders[f"cascade alpha={alpha}, {engine} {precision}"] = lambda one=one: one(frame)
+    with quiet():
+        times, _ = interleaved(contenders, bench.n_rounds)
+    best = min(bench.peers, key=lambda name: median(times[name]))
+    rows = [
+        [name, f"{median(seconds):.3f}", spread(ratio(times, BASELINE, name)), spread(ratio(times, best, name))]
+        for name, seconds in times.items()
+    ]
+    table(["", "seconds", f"x {BASELINE}", f"x {best}"], rows)
+
+    trace = ranker.trace(frame)
+    qrels = frame.groupby("qid").nth(3)[["qid", "docno"]].assign(label=1)
+    measures = [AP, RR, P @ 1, nDCG @ 10]
+    contenders = {
+        "all heads score all candidates": lambda: ranker.trace(frame),
+        "sweep of 1,296 alphas": lambda: trace.sweep(qrels, measures),
+    }
+    times, _ = interleaved(contenders, bench.n_rounds)
+    scoring, sweeping = contenders
+    print(f"- Sweep of 1,296 alphas by {', '.join(map(str, measures))} / scoring, torch fp32:", end=" ")
+    print(f"{spread(ratio(times, sweeping, scoring), 4)} (goal: 0.05)\n")
+
+
 # The command
 
 
@@ -667,6 +712,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--shape", type=int, choices=[384, 768], default=384, help="width of a random encoder")
     parser.add_argument("--lengths", choices=list(LENGTHS), default="sentence", help="of random texts")
     parser.add_argument("--model", help="folder of a trained classifier, in place of --shape; needs --data")
+    parser.add_argument("--cascade", help="folder of a trained cascade, in place of random heads; for its section")
     parser.add_argument("--data", choices=["wikiqa", "trecqa"], help="real candidates, in place of --lengths")
     parser.add_argument("--sections", nargs="+", choices=SECTIONS, default=SECTIONS)
     parser.add_argument("--queries", type=int, default=8)
@@ -682,7 +728,7 @@ def parsed() -> argparse.Namespace:
     return options
 
 
-SECTIONS = ["machine", "monolithic", "exit", "memory"]
+SECTIONS = ["machine", "monolithic", "exit", "cascade", "memory"]
 
 
 def header(bench: Bench) -> None:
@@ -712,13 +758,14 @@ def main() -> None:
         else:
             texts = random_texts(options.queries, options.candidates, options.lengths)
         source = options.model or random_model(folder, options.shape)
-        bench = Bench(source, *texts, options.candidates, options.rounds, options.quick)
+        bench = Bench(source, *texts, options.candidates, options.rounds, options.quick, options.cascade)
         header(bench)
         times_queries, sizes = ((1,), (100, 200, 400)) if options.quick else ((1, 4, 16), (1_000, 2_000, 4_000))
         sections = {
             "machine": machine,
             "monolithic": monolithic,
             "exit": early_exit,
+            "cascade": whole_cascade,
             "memory": lambda bench: memory(bench, times_queries, sizes),
         }
         for name in SECTIONS:

@@ -46,7 +46,7 @@ def quality_against_cost(sweep, measure: str, marked: Sequence, ax):
     ax.axhline(sweep.full[measure], color="#444444", linewidth=0.8, linestyle=":", label="nothing dropped")
     ax.set_xlabel("cost relative to the full encoder (%)")
     ax.set_ylabel(measure)
-    ax.legend(fontsize=8, loc="lower right")
+    ax.legend(fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1), ncols=4, frameon=False, columnspacing=1.2)
     return ax
 
 
@@ -84,16 +84,16 @@ def river(explained: pd.DataFrame, qid: str | None = None, *, relevant: Sequence
             end = way.iloc[-1]
             ax.plot(end["layer"], end["place"] + 1, marker="x", color=color, markersize=5, zorder=2 + positive)
     for layer, at in rows.groupby("layer"):
-        ax.annotate(f"{len(at)}", (layer, 0), (0, 4), textcoords="offset points", ha="center", fontsize=8)
+        ax.annotate(f"{len(at)}", (layer, 0), (0, 3), textcoords="offset points", ha="center", fontsize=8)
     ax.set_xticks(layers)
     ax.set_xlim(layers[0] - 0.7, layers[-1] + 0.7)
-    ax.set_ylim(rows["place"].max() + 2, -0.5)
+    ax.set_ylim(rows["place"].max() + 2, 0)
     ax.set_xlabel("layer (above: candidates that came to it)")
     ax.set_ylabel("place")
     query = str(rows["query"].iloc[0])
-    ax.set_title(query if len(query) <= 70 else f"{query[:69]}…", fontsize=10)
+    ax.set_title(query if len(query) <= 70 else f"{query[:69]}…", fontsize=10, pad=18)
     handles = [ax.plot([], [], color=color)[0] for color in (KEPT, DROPPED, POSITIVE)]
     names = ["to the last head", "dropped", "relevant"]
     shown = slice(None, 3 if len(relevant) else 2)
-    ax.legend(handles[shown], names[shown], fontsize=8, loc="lower left")
+    ax.legend(handles[shown], names[shown], fontsize=8, loc="lower right")
     return ax

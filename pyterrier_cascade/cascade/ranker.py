@@ -207,6 +207,7 @@ class Cascade(Staged, PairRanker):
             compute_loss=loss_of(settings, len(heads), [len(epoch) for epoch in examples.batches(settings)]),
             measure_dev=measure_dev if dev is not None else None,
             verbose=self.verbose,
+            parts_rest=settings.heads == "sampled",
         )
         self.model.mark_fitted(
             history,

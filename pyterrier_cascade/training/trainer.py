@@ -80,6 +80,7 @@ def train_model(
     compute_loss: Callable,
     measure_dev: Callable[[str], dict[str, float]] | None,
     verbose: bool,
+    parts_rest: bool = False,
 ) -> list[dict]:
     """Trains a module in place and returns the course of the training.
 
@@ -95,6 +96,7 @@ def train_model(
         measure_dev: Of a precision: measures of the module as it is, on the development questions. That named
             ``dev_map`` chooses the best weights. None without such questions.
         verbose: Whether to show a progress bar.
+        parts_rest: Whether there are steps in which some weights have no part, which several processes must know.
     """
     epochs = examples.batches(settings)
     precision = settings.precision
@@ -105,7 +107,7 @@ def train_model(
             _claim(folder, settings, module, examples)
         trainer = _Trainer(
             model=module,
-            args=_arguments(settings, folder, precision, device, sum(map(len, epochs))),
+            args=_arguments(settings, folder, precision, device, sum(map(len, epochs)), parts_rest),
             train_dataset=_Items(len(examples.labels)),
             data_collator=examples.collate,
             callbacks=[_Course(settings, epochs, measure_dev is not None, verbose)],
@@ -200,7 +202,9 @@ class _Course(transformers.TrainerCallback):
         self.bar.close()
 
 
-def _arguments(settings: Training, folder: Path, precision: str, device: torch.device, n_batches: int):
+def _arguments(
+    settings: Training, folder: Path, precision: str, device: torch.device, n_batches: int, parts_rest: bool
+):
     updates = -(-n_batches // settings.accumulate)
     warmup = settings.warmup if settings.warmup >= 1 else settings.warmup * updates
     return transformers.TrainingArguments(
@@ -212,6 +216,7 @@ def _arguments(settings: Training, folder: Path, precision: str, device: torch.d
         warmup_steps=round(warmup),
         bf16=precision == "bf16",
         use_cpu=device.type == "cpu",
+        ddp_find_unused_parameters=parts_rest,
         seed=settings.seed,
         save_strategy="steps" if settings.folder else "no",
         save_steps=settings.save_every,
