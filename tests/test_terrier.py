@@ -15,7 +15,7 @@ import gzip, json, re, sys
 import pandas as pd
 import pyterrier as pt
 from ir_measures import AP, P, R, nDCG
-from pyterrier_cascade import BM25, CrossEncoder
+from pyterrier_cascade import BM25, Cascade, CrossEncoder
 
 pt.java.mavenresolver.offline()
 vaswani, model, work = sys.argv[1:]
@@ -51,7 +51,18 @@ for name, pipeline in {"ours": behind_ours, "terrier": behind_terrier, "compiled
         "texts_are_right": bool((frame["text"] == frame["docno"].map(texts)).all()),
         "scores": {f"{q} {d}": s for q, d, s in zip(frame["qid"], frame["docno"], frame["score"], strict=True)},
     }
-print(json.dumps({"documents": len(documents), "table": table.to_dict("index"), "results": results}))
+
+cascade = Cascade.from_pretrained(model, layers=(1, 2))
+behind_terrier = pt.rewrite.tokenise() >> terrier % 20 >> pt.rewrite.reset() >> pt.text.get_text(index, "text")
+columns = ["qid", "docno", "rank", "exit_layer"]
+cascades = {
+    "alpha": behind_terrier >> cascade(alpha=0.4, exited="drop"),
+    "stages": behind_terrier >> cascade[1] % 0.6 >> cascade[2],
+    "fused": (behind_terrier >> cascade[1] % 0.6 >> cascade[2]).compile(),
+}
+cascades = {name: pipeline(asked)[columns].values.tolist() for name, pipeline in cascades.items()}
+found = {"documents": len(documents), "table": table.to_dict("index"), "results": results, "cascades": cascades}
+print(json.dumps(found))
 """
 
 
@@ -91,3 +102,11 @@ def test_the_same_reranker_works_behind_terrier(vaswani):
     assert len(common := ours.keys() & terrier.keys()) > 10
     assert {pair: ours[pair] for pair in common} == pytest.approx({pair: terrier[pair] for pair in common}, abs=1e-5)
     assert len(set(ours.values())) > 20
+
+
+def test_a_cascade_works_behind_terrier(vaswani):
+    found = vaswani["cascades"]
+    assert found["alpha"] == found["stages"] == found["fused"]
+    assert [(qid, rank, layer) for qid, _, rank, layer in found["fused"]] == [
+        (qid, rank, 2) for qid in ("a", "b") for rank in range(12)
+    ]

@@ -1,6 +1,7 @@
 """Score once, cascade anything: the scores of all heads, from which any cascade follows without the model."""
 
 import json
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -114,7 +115,7 @@ class Trace(pt.Artifact):
             trace = cls.__new__(cls)
             pt.Artifact.__init__(trace, pt.Artifact.NO_PATH)
             trace.meta, trace._parts = meta, []
-        elif Path(path).exists():
+        elif (Path(path) / META).is_file():
             trace = cls(path)
             if trace.meta["fingerprint"] != meta["fingerprint"]:
                 raise ValueError(
@@ -122,9 +123,16 @@ class Trace(pt.Artifact):
                     f"not those of {meta['ranker']}; give another path, or delete it"
                 )
         else:
-            Path(path).mkdir(parents=True)
-            (Path(path) / META).write_text(json.dumps(meta, indent=1), encoding="utf-8")
+            if Path(path).exists() and (not Path(path).is_dir() or any(Path(path).iterdir())):
+                raise FileExistsError(f"{str(path)!r} exists and is no trace; give another path")
+            Path(path).mkdir(parents=True, exist_ok=True)
+            with pt.io.finalized_open(str(Path(path) / META), "t") as file:
+                json.dump(meta, file, indent=1)
             trace = cls(path)
+        if path is not None:
+            # What a process leaves that dies while it writes.
+            for unfinished in trace.path.glob(".part-*.tmp"):
+                shutil.rmtree(unfinished)
         trace._add(ranker, candidates)
         return trace
 
@@ -195,7 +203,7 @@ class Trace(pt.Artifact):
         """The parts, those on disk memory-mapped."""
         if not isinstance(self.path, Path):
             return list(self._parts)
-        return [Part.open(folder) for folder in sorted(self.path.glob("part-*")) if folder.suffix == ""]
+        return [Part.open(folder) for folder in sorted(self.path.glob("part-*"))]
 
     @property
     def layers(self) -> tuple[int, ...]:

@@ -40,6 +40,16 @@ class CascadeTraining(Training):
     temperature: float = 2.0
     watch: int | None = None
 
+    @classmethod
+    def as_published(cls, **more) -> "CascadeTraining":
+        """Returns the paper's settings: uniformly sampled heads, a triangle up to 1e-6, 16,000 tokens (CT-15 to CT-21).
+
+        Args:
+            **more: Settings that differ; ``epochs`` decides the length of the triangle.
+        """
+        paper = {"heads": "sampled", "learning_rate": 1e-6, "warmup": 4_000, "tokens_per_batch": 2_000, "accumulate": 8}
+        return cls(**(paper | more))
+
     def __post_init__(self):
         super().__post_init__()
         for name, known in (("heads", HEADS), ("sampling", SAMPLING)):

@@ -181,11 +181,12 @@ def test_it_goes_on_where_it_stood(cascade, frame, tmp_path, monkeypatch):
     monkeypatch.setattr(Cascade, "judge", dies)
     with pytest.raises(KeyboardInterrupt):
         cascade.trace(frame, tmp_path / "trace")
-    (tmp_path / "trace" / "part-00002.tmp").mkdir()
+    (tmp_path / "trace" / ".part-00002.x.tmp").mkdir()
     half = Trace(tmp_path / "trace")
     assert 0 < len(half) < sum(SIZES)
     asked.extend([0] * 3)
     whole = cascade.trace(frame, tmp_path / "trace")
+    assert not list((tmp_path / "trace").glob(".*"))
     assert sum(asked[6:]) == sum(SIZES) - len(half)
     assert_frame_equal(whole.results(0.4), cascade.trace(frame).results(0.4), atol=2e-6, rtol=0)
     n_asked = len(asked)
@@ -236,6 +237,8 @@ def test_bad_input(cascade, trace, frame, tmp_path):
         trace.sweep(qrels_of(frame), [])
     with pytest.raises(ValueError, match="the qrels judge none of the 5 questions of the trace; are they its own"):
         trace.sweep(qrels_of(frame).assign(qid="x"), [AP])
+    with pytest.raises(FileExistsError, match="exists and is no trace; give another path"):
+        cascade.trace(frame, tmp_path)
     with pytest.raises(pt.validate.InputValidationError, match="returned no 'text'"):
         cascade.trace(frame.drop(columns="text"))
 

@@ -152,6 +152,14 @@ def test_what_was_trained_is_saved_with_its_card(tmp_path):
     pd.testing.assert_frame_equal(loaded(test), cascade(test))
 
 
+def test_the_papers_settings():
+    """CT-16, CT-20, CT-21: 2,000 tokens on each of 8 GPUs."""
+    settings = CascadeTraining.as_published(epochs=9)
+    assert settings.heads == "sampled" and settings.sampling == "uniform" and not settings.stop_gradient
+    assert settings.learning_rate == 1e-6 and settings.warmup == 4_000 and settings.weight_decay == 0
+    assert settings.tokens_per_batch * settings.accumulate == 16_000 and settings.epochs == 9
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
