@@ -1,6 +1,8 @@
 """The base of every reranker: PyTerrier's contract once."""
 
+import dataclasses
 import inspect
+import pickle
 from abc import abstractmethod
 from typing import Any
 
@@ -159,6 +161,22 @@ class NeuralRanker(Ranker, pt.Estimator):
         labelled = frames.labelled(results, qrels)
         frames.check_labels(labelled, name)
         return labelled
+
+    def with_training(self, **changes):
+        """Returns the ranker on the same weights with other settings of its training, such as ``learning_rate``."""
+        return self(training=dataclasses.replace(self.training, **changes))
+
+    def apart(self):
+        """Returns the ranker on weights of its own, which are those of now: training one leaves the other alone."""
+        return pickle.loads(pickle.dumps(self))
+
+    def loaded_from(self, path: str):
+        """Returns the ranker with its settings on the weights that :meth:`save_pretrained` wrote.
+
+        Args:
+            path: The folder.
+        """
+        return self(model=Checkpoint(self.model.load, path))
 
     @property
     def history(self) -> pd.DataFrame:

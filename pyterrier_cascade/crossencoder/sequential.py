@@ -84,6 +84,35 @@ class SequentialReranker(Staged, pt.Estimator):
         for layers, model in zip(self.head_layers, self.models, strict=True):
             model.save_pretrained(str(Path(path) / FOLDER.format(layers)))
 
+    def with_training(self, **changes):
+        """Returns the reranker on the same weights with other settings of its models' trainings.
+
+        Args:
+            **changes: Fields of :class:`~pyterrier_cascade.Training`; a ``folder`` gets one for each model in it.
+        """
+        models = []
+        for number, model in enumerate(self.models):
+            mine = dict(changes)
+            if mine.get("folder") is not None:
+                mine["folder"] = str(Path(mine["folder"]) / f"model-{number}")
+            models.append(model.with_training(**mine))
+        return self(models=models)
+
+    def apart(self):
+        """Returns the reranker on weights of its own, which are those of now."""
+        return self(models=[model.apart() for model in self.models])
+
+    def loaded_from(self, path: str):
+        """Returns the reranker with its settings on the weights that :meth:`save_pretrained` wrote."""
+        folders = sorted(Path(path).glob(FOLDER.replace("{:02d}", "*")))
+        return self(models=[model.loaded_from(str(at)) for model, at in zip(self.models, folders, strict=True)])
+
+    @property
+    def history(self) -> pd.DataFrame:
+        """The courses of the models' last trainings, one below the other, with a column ``layers``."""
+        courses = [model.history.assign(layers=n) for n, model in zip(self.head_layers, self.models, strict=True)]
+        return pd.concat(courses, ignore_index=True)
+
     @property
     def text_field(self) -> str:
         """The column with the document's text."""

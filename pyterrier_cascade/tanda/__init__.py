@@ -1,0 +1,1 @@
+"""TANDA: transfer to answer selection on a large general set, then adapt to the target (TA)."""

@@ -1,0 +1,27 @@
+"""Questions that two sets have in common."""
+
+import re
+
+import pandas as pd
+
+
+def normal(question: str) -> str:
+    """Returns a question without case, punctuation and doubled blanks."""
+    return " ".join(re.findall(r"\w+", question.casefold()))
+
+
+def refuse_overlap(transfer: pd.DataFrame, test: pd.DataFrame) -> None:
+    """Raises where a transfer set asks a question of the test set, which it would give away.
+
+    Args:
+        transfer: A frame with ``query``.
+        test: Likewise.
+    """
+    asked = {normal(query): query for query in test["query"].unique()}
+    shared = sorted({asked[key] for key in map(normal, transfer["query"].unique()) if key in asked})
+    if shared:
+        shown = ", ".join(map(repr, shared[:3])) + (", ..." if len(shared) > 3 else "")
+        raise ValueError(
+            f"the transfer set asks {len(shared)} of the {len(asked)} test questions: {shown}; "
+            "take them out, or allow it with allow_overlap=True"
+        )

@@ -1,0 +1,113 @@
+"""What all recipes share: a ranker, steps of training, and the table of what happened."""
+
+from abc import abstractmethod
+from pathlib import Path
+
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_cascade import frames
+from pyterrier_cascade.ranker import HELP_URL
+
+NO_DEV = "a recipe stops early in every step, by MAP on the target's development questions: give some"
+
+
+class Recipe(pt.Estimator):
+    """Trains a ranker in one or more steps, and ranks by what came of it.
+
+    A subclass implements :meth:`fit_candidates`.
+
+    Args:
+        ranker: What is trained; anything with ``fit_candidates``, ``with_training`` and ``apart``. Its weights are left
+            as they are; afterwards the recipe's :attr:`ranker` has the new ones.
+        folder: Where to keep checkpoints, or None.
+    """
+
+    def __init__(self, ranker, folder: str | None):
+        self.source, self.ranker = ranker, ranker
+        self.folder = None if folder is None else Path(folder)
+        self.steps: list[pd.DataFrame] = []
+
+    @abstractmethod
+    def fit_candidates(self, train: pd.DataFrame, dev: pd.DataFrame):
+        """Trains on labelled lists and returns the recipe.
+
+        Args:
+            train: The target's training questions: ``qid``, ``query``, ``docno``, the text and ``label``.
+            dev: Its development questions.
+        """
+
+    def fit(self, topics_or_res_tr, qrels_tr, topics_or_res_va=None, qrels_va=None):
+        """Trains on retrieved candidates, as ``(retriever >> recipe).fit(...)`` does.
+
+        Args:
+            topics_or_res_tr: Results frame of the target's training queries.
+            qrels_tr: Its judgements.
+            topics_or_res_va: Results frame of the target's development queries.
+            qrels_va: Their judgements.
+        """
+        if topics_or_res_va is None or qrels_va is None:
+            raise ValueError(NO_DEV)
+        train = frames.labelled(topics_or_res_tr, qrels_tr)
+        return self.fit_candidates(train, frames.labelled(topics_or_res_va, qrels_va))
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Returns the candidates as the ranker ranks them."""
+        return self.ranker.transform(inp)
+
+    @property
+    def history(self) -> pd.DataFrame:
+        """The course of all steps: ``step`` and what ``ranker.history`` has, one below the other."""
+        return pd.concat(self.steps, ignore_index=True) if self.steps else pd.DataFrame()
+
+    def plot(self, ax=None):
+        """Draws development MAP over the epochs of all steps, and returns the axes.
+
+        Args:
+            ax: Where to draw; a new figure unless given.
+        """
+        from pyterrier_cascade.tanda.plots import course
+
+        return course(self.history, ax)
+
+    def trained(self, ranker, step: str, train: pd.DataFrame, dev: pd.DataFrame, settings: dict):
+        """Returns a ranker that goes on from another's weights, with a fresh optimiser, and notes the step.
+
+        Args:
+            ranker: Whose weights to go on from; it keeps them.
+            step: The name of the step.
+            train: Labelled candidates.
+            dev: Labelled candidates of the target's development questions.
+            settings: Of the training.
+        """
+        if dev is None or not len(dev):
+            raise ValueError(NO_DEV)
+        folder = None if self.folder is None else str(self.folder / f"training-{step}")
+        ranker = ranker.apart().with_training(**{"folder": folder, **settings})
+        ranker.fit_candidates(train, dev)
+        self.steps.append(ranker.history.assign(step=step))
+        return ranker
+
+    def __repr__(self):
+        """Returns what is trained, and how."""
+        return f"<{type(self).__name__} of {self.source!r}>"
+
+    def subtransformers(self) -> dict:
+        """Returns no inner transformers: a recipe is one box."""
+        return {}
+
+    def schematic(self, *, input_columns=None) -> dict:
+        """Returns the box that PyTerrier draws."""
+        return {"label": type(self).__name__, "help_url": HELP_URL}
+
+
+def labelled_lists(data, name: str) -> pd.DataFrame:
+    """Returns the labelled candidates of a dataset, or those that were given, once their labels are checked.
+
+    Args:
+        data: A frame, or a dataset with ``get_candidates``.
+        name: What an error calls it.
+    """
+    candidates = data.get_candidates() if hasattr(data, "get_candidates") else data
+    frames.check_labels(candidates, name)
+    return candidates
