@@ -18,16 +18,16 @@ LAYERS = (4, 6, 8, 10, 12)
 
 @pytest.fixture(scope="module")
 def questions(shared_data):
-    """Twelve of WikiQA, with some sentences twice under other names, and their labels."""
+    """Four of WikiQA, with some sentences twice under other names, and their labels."""
     candidates = pt.get_dataset("as2:wikiqa/dev", folder=str(shared_data)).get_candidates()
-    candidates = candidates[candidates["qid"].isin(candidates["qid"].unique()[:12])]
+    candidates = candidates[candidates["qid"].isin(candidates["qid"].unique()[:4])]
     twice = candidates.iloc[::4].assign(docno=lambda frame: "again-" + frame["docno"])
     return pd.concat([candidates, twice, twice.assign(docno="a" + twice["docno"])], ignore_index=True)
 
 
 @pytest.fixture(scope="module")
 def cascade(shared_models):
-    return Cascade.from_pretrained(str(shared_models / "e5-small"))
+    return Cascade.from_pretrained(str(shared_models / "e5-small"), max_length=32)
 
 
 def test_fifty_settings(cascade, questions):
@@ -40,7 +40,7 @@ def test_fifty_settings(cascade, questions):
         n_tied = sum(
             len(block) - block["score"].nunique() for _, block in cascade.explain(frame).groupby(["qid", "layer"])
         )
-        assert n_tied > 5 * 20
+        assert n_tied >= 5 * 14
         for number in range(50):
             alpha = tuple(rng.choice([0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6], 4).tolist())
             how = {"rounding": str(rng.choice(["floor", "nearest"])), "exited": str(rng.choice(["below", "drop"]))}
