@@ -55,6 +55,11 @@ class Training:
         if self.negatives is not None and self.negatives < 1:
             raise ValueError(f"negatives must be at least 1 a question, or None for all, not {self.negatives!r}")
 
+    @property
+    def rate_of_heads(self) -> float:
+        """The peak rate of what is not the pre-trained encoder."""
+        return self.head_learning_rate or self.learning_rate
+
     def __repr__(self):
         """Returns what can be typed back in: the settings that are not at their default."""
         changed = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}

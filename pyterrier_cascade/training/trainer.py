@@ -151,7 +151,7 @@ class _Trainer(transformers.Trainer):
     def create_optimizer(self, model=None):
         if self.optimizer is None:
             inner = {id(parameter) for parameter in getattr(self.model, self.model.base_model_prefix).parameters()}
-            rates = self.settings.learning_rate, self.settings.head_learning_rate or self.settings.learning_rate
+            rates = self.settings.learning_rate, self.settings.rate_of_heads
             groups = [
                 {"params": [p for p in self.model.parameters() if (id(p) in inner) == encoder], "lr": rate}
                 for encoder, rate in zip((True, False), rates, strict=True)

@@ -98,7 +98,9 @@ def test_all_heads_learn(heads, tmp_path):
     import tiny
 
     source = tiny.save(tmp_path, layers=3, outputs=None)
-    training = CascadeTraining(heads=heads, learning_rate=1e-3, epochs=16, tokens_per_batch=300, patience=20)
+    training = CascadeTraining(
+        heads=heads, learning_rate=1e-3, head_learning_rate=1e-3, epochs=16, tokens_per_batch=300, patience=20
+    )
     cascade = Cascade.from_pretrained(source, training=training)
     cascade.fit_candidates(questions(80, 1), questions(20, 2))
     columns = ["dev_map", "dev_map_1", "dev_map_2", "dev_map_3"]
@@ -156,7 +158,9 @@ def test_the_papers_settings():
     """CT-16, CT-20, CT-21: 2,000 tokens on each of 8 GPUs."""
     settings = CascadeTraining.as_published(epochs=9)
     assert settings.heads == "sampled" and settings.sampling == "uniform" and not settings.stop_gradient
-    assert settings.learning_rate == 1e-6 and settings.warmup == 4_000 and settings.weight_decay == 0
+    assert settings.learning_rate == settings.rate_of_heads == 1e-6
+    assert CascadeTraining().rate_of_heads == pytest.approx(3e-4)
+    assert settings.warmup == 4_000 and settings.weight_decay == 0
     assert settings.tokens_per_batch * settings.accumulate == 16_000 and settings.epochs == 9
 
 

@@ -89,7 +89,8 @@ def test_both_steps_are_in_the_table(ranker):
 
 
 def test_it_learns_what_the_target_alone_is_too_small_for(encoder):
-    ranker = Cascade.from_pretrained(encoder, layers=(2, 3), training=CascadeTraining(heads="joint"))
+    training = CascadeTraining(heads="joint", head_learning_rate=1e-3)
+    ranker = Cascade.from_pretrained(encoder, layers=(2, 3), training=training)
     tanda = recipe(ranker, transfer_epochs=20).fit_candidates(TRAIN, DEV)
     test = questions(30, 9)
     out = tanda(test.drop(columns="label"))
