@@ -1,22 +1,25 @@
 """The data sets of the papers behind ``pt.get_dataset("as2:...")``.
 
-===============================  ==============================================================================
-``as2:facts/<split>``            invented facts, generated, nothing to download
-``as2:wikiqa/<mode>/<split>``    WikiQA
-``as2:trecqa/<mode>/<split>``    TREC-QA
-``as2:squad-open/<name>``        retrieval of SQuAD paragraphs: ``dev-v1.1``, ``new_wiki_v1.0``
-``as2:squad-open``               the same with ``file="path/to/any-squad-shaped.json"``
-===============================  ==============================================================================
+=================================  ==============================================================================
+``as2:facts/<split>``              invented facts, generated, nothing to download
+``as2:wikiqa/<mode>/<split>``      WikiQA
+``as2:trecqa/<mode>/<split>``      TREC-QA
+``as2:asnq/<mode>/<split>``        ASNQ, from its official files in ``folder``
+``as2:asnq-like/<mode>/<split>``   the like, from a folder that ``asnq.build`` made; see ``asnq``
+``as2:squad-open/<name>``          retrieval of SQuAD paragraphs: ``dev-v1.1``, ``new_wiki_v1.0``
+``as2:squad-open``                 the same with ``file="path/to/any-squad-shaped.json"``
+=================================  ==============================================================================
 
 A split is ``train``, ``dev`` or ``test``, a mode one of :class:`Mode`; without a mode it is the papers' use of that
 split. Files come from ``pt.get_dataset(..., folder="...")``, from the folder that the environment variable
-``PTC_DATA`` names, or are downloaded once from their official address.
+``PTC_DATA`` names, or (all but ASNQ) are downloaded once from their official address.
 """
 
 from collections.abc import Iterable
 
 import pyterrier as pt
 
+from pyterrier_cascade.datasets.asnq.reader import Asnq, AsnqLike
 from pyterrier_cascade.datasets.base import AnswerSelection, AS2Dataset, SquadOpen
 from pyterrier_cascade.datasets.generated import GeneratedFacts
 from pyterrier_cascade.datasets.modes import Mode
@@ -25,9 +28,19 @@ from pyterrier_cascade.datasets.text_loader import TextLoader
 from pyterrier_cascade.datasets.trecqa import TrecQA
 from pyterrier_cascade.datasets.wikiqa import WikiQA
 
-__all__ = ["AS2Provider", "GeneratedFacts", "Mode", "SquadFile", "TextLoader", "TrecQA", "WikiQA"]
+__all__ = [
+    "AS2Provider",
+    "Asnq",
+    "AsnqLike",
+    "GeneratedFacts",
+    "Mode",
+    "SquadFile",
+    "TextLoader",
+    "TrecQA",
+    "WikiQA",
+]
 
-LABELLED = {kind.name: kind for kind in (GeneratedFacts, TrecQA, WikiQA)}
+LABELLED = {kind.name: kind for kind in (Asnq, AsnqLike, GeneratedFacts, TrecQA, WikiQA)}
 
 
 class AS2Provider(pt.datasets.DatasetProvider):

@@ -17,7 +17,7 @@ def forbid(*args, **kwargs):
 
 
 def test_names():
-    assert len(NAMES) == len(set(NAMES)) == 3 * 3 * 4 + 2
+    assert len(NAMES) == len(set(NAMES)) == 5 * 3 * 4 + 2
     for name in ("facts/test", "wikiqa/test", "wikiqa/no_all_minus/dev", "trecqa/clean/test", "squad-open/dev-v1.1"):
         assert name in NAMES
 
@@ -58,7 +58,7 @@ def test_unknown_name(name):
     with pytest.raises(KeyError) as err:
         AS2Provider().get_dataset(name)
     assert err.value.args[0] == (
-        f"as2 has no {name!r}; it has <facts|trecqa|wikiqa>/[<raw|no_all_minus|clean>/]<train|dev|test>, "
+        f"as2 has no {name!r}; it has <asnq|asnq-like|facts|trecqa|wikiqa>/[<raw|no_all_minus|clean>/]<train|dev|test>, "
         "squad-open/<dev-v1.1|new_wiki_v1.0>, and squad-open with file=..."
     )
     with pytest.raises(KeyError):

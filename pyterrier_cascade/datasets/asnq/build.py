@@ -1,0 +1,209 @@
+"""Building an ASNQ-like folder: in several processes, resumable, and never taken for whole before it is."""
+
+import json
+import multiprocessing
+import os
+import threading
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from itertools import groupby
+from multiprocessing.synchronize import Event
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_cascade.datasets.asnq.counts import label_table, printed
+from pyterrier_cascade.datasets.asnq.natural_questions import NaturalQuestions
+from pyterrier_cascade.datasets.asnq.page import ANSWER, Page
+from pyterrier_cascade.datasets.asnq.shards import (
+    FORMAT,
+    MANIFEST,
+    TEMPORARY,
+    describe_shard,
+    read_manifest,
+    sweep,
+    total,
+    write_json,
+    write_shard,
+)
+from pyterrier_cascade.datasets.asnq.squad_shaped import SquadShaped
+
+PLAN = "plan.json"
+Source = NaturalQuestions | SquadShaped
+
+_stop: Event | None = None
+
+
+def build(
+    source: Source,
+    folder: str | os.PathLike,
+    *,
+    processes: int = 1,
+    records_per_shard: int | None = None,
+    verbose: bool = True,
+) -> pd.DataFrame:
+    """Builds the folder that ``pt.get_dataset("as2:asnq-like/train", folder=...)`` reads; returns TA-10's table of it.
+
+    Each process works through one file after the other and holds one record at a time. What is written does not
+    depend on their number. A shard appears when it is whole and the manifest when everything is; after a crash, the
+    same call goes on where it stopped and loses at most a shard per process.
+
+    With several processes, a script has to call this below ``if __name__ == "__main__":``, as the processes start by
+    importing it.
+
+    Args:
+        source: What to build from.
+        folder: Where to; made if needed.
+        processes: How many files are worked on at a time.
+        records_per_shard: How many records (questions; articles of SQuAD) share a file.
+        verbose: Whether to show the progress and print the table.
+
+    Raises:
+        ValueError: If a file is damaged (it is named, with the line), nothing in the files can be used, or the folder
+            was begun with other files or settings.
+    """
+    folder, plan = Path(folder).expanduser(), _plan(source, records_per_shard or source.records_per_shard)
+    _begin(folder, plan)
+    if not (folder / MANIFEST).exists():
+        _build_files(source, folder, plan, processes, verbose)
+        _finish(folder, plan)
+    counts = total(shard["counts"] for shard in read_manifest(folder)["shards"])
+    table = label_table({part: counts[part] for part in ("train", "dev") if part in counts})
+    if verbose:
+        print(printed(table))
+    return table
+
+
+def _plan(source: Source, records_per_shard: int) -> dict[str, Any]:
+    files = [{"part": part, "name": Path(path).name, "bytes": os.path.getsize(path)} for part, path in source.files()]
+    if not files:
+        raise ValueError(f"{source!r} names no files; name at least one to build from")
+    return {**FORMAT, **source.settings(), "records_per_shard": records_per_shard, "files": files}
+
+
+def _begin(folder: Path, plan: dict[str, Any]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / PLAN
+    if path.exists():
+        _continue(folder, json.loads(path.read_text(encoding="utf-8")), plan)
+    elif any(not file.name.startswith(TEMPORARY) for file in folder.iterdir()):
+        raise ValueError(f"{folder} has files but no {PLAN}: it was not begun by this builder; name another folder")
+    sweep(folder)
+    write_json(path, plan)
+
+
+def _continue(folder: Path, begun: dict[str, Any], plan: dict[str, Any]) -> None:
+    """Refuses another build; of an unfinished one, files that were replaced meanwhile are done anew."""
+    replaced = [n for n, (old, new) in enumerate(zip(begun["files"], plan["files"], strict=False)) if old != new]
+    same = [{**old, "bytes": 0} for old in begun["files"]] == [{**new, "bytes": 0} for new in plan["files"]]
+    keys = [key for key in {**begun, **plan} if begun.get(key) != plan.get(key) and (key != "files" or not same)]
+    if keys or (replaced and (folder / MANIFEST).exists()):
+        keys = keys or ["files"]
+        raise ValueError(
+            f"{folder} was begun with {_some(begun, keys)}, and not with {_some(plan, keys)}; build with the same "
+            f"files and settings, or in another folder"
+        )
+    for number in replaced:
+        _discard(folder, number)
+
+
+def _discard(folder: Path, number: int) -> None:
+    for path in [_done(folder, number), *folder.glob(f"{number:05d}-*.jsonl.gz")]:
+        path.unlink(missing_ok=True)
+
+
+def _some(plan: dict[str, Any], keys: list[str]) -> str:
+    return ", ".join(f"{key}={plan.get(key)!r}" for key in keys)
+
+
+def _build_files(source: Source, folder: Path, plan: dict[str, Any], processes: int, verbose: bool) -> None:
+    sizes = [file["bytes"] for file in plan["files"]]
+    todo = [number for number in range(len(sizes)) if not _done(folder, number).exists()]
+    with pt.tqdm(
+        desc=f"building {folder.name}", total=sum(sizes), unit="B", unit_scale=True, disable=not verbose
+    ) as bar:
+        bar.update(sum(sizes) - sum(sizes[number] for number in todo))
+        for number in _run(source, folder, plan["records_per_shard"], todo, processes):
+            bar.set_postfix(shards=sum(1 for _ in folder.glob("*.jsonl.gz")))
+            bar.update(0 if number is None else sizes[number])
+
+
+def _run(source: Source, folder: Path, size: int, todo: list[int], processes: int) -> Iterator[int | None]:
+    """Yields the number of each file when it is done, and None from time to time meanwhile."""
+    if processes == 1 or len(todo) < 2:
+        for number in todo:
+            yield from _build_shards(source, folder, number, size)
+            yield number
+        return
+    # Not forked: the threads of torch and of the progress bar would be copied in whatever state they are.
+    context = multiprocessing.get_context("spawn")
+    stop = context.Event()
+    with ProcessPoolExecutor(min(processes, len(todo)), context, initializer=_start, initargs=(stop,)) as pool:
+        waiting = {pool.submit(_build_file, source, folder, number, size) for number in todo}
+        try:
+            while waiting:
+                done, waiting = wait(waiting, timeout=1, return_when=FIRST_COMPLETED)
+                yield from (future.result() for future in done)
+                yield None
+        except BrokenProcessPool as err:
+            raise RuntimeError(
+                f"a process that built {folder} ended abruptly (was it killed, or out of memory?); run the same build "
+                f'again to go on. A script has to call build below if __name__ == "__main__":'
+            ) from err
+        finally:
+            stop.set()
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _start(stop: Event) -> None:
+    """Prepares a process to end after its shard when another fails, and at once when the parent was killed."""
+    global _stop
+    _stop = stop
+    parent = multiprocessing.parent_process()
+    # Without this it would wait for work for ever.
+    threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
+
+
+def _build_file(source: Source, folder: Path, number: int, size: int) -> int:
+    for _ in _build_shards(source, folder, number, size):
+        if _stop is not None and _stop.is_set():
+            break
+    return number
+
+
+def _build_shards(source: Source, folder: Path, number: int, size: int) -> Iterator[None]:
+    """Writes the shards of one file that are not there yet, then a note that the file is done; yields at each."""
+    shards = []
+    records = enumerate(source.records(number))
+    try:
+        for shard, group in groupby(records, lambda record: record[0] // size):
+            path = folder / f"{number:05d}-{shard:05d}.jsonl.gz"
+            pages = (source.page(number, where, record) for _, (where, record) in group)
+            shards.append(describe_shard(path) if path.exists() else write_shard(path, _kept(pages)))
+            yield
+    except ValueError:
+        # A checksum is only compared at the end of a file: what was read before the damage is not to be trusted.
+        _discard(folder, number)
+        raise
+    write_json(_done(folder, number), shards)
+
+
+def _kept(pages: Iterator[Page | None]) -> Iterator[Page]:
+    return (page for page in pages if page is not None and page.questions)
+
+
+def _done(folder: Path, number: int) -> Path:
+    return folder / f"{number:05d}.done.json"
+
+
+def _finish(folder: Path, plan: dict[str, Any]) -> None:
+    done = [_done(folder, number) for number in range(len(plan["files"]))]
+    shards = [shard for path in done for shard in json.loads(path.read_text(encoding="utf-8"))]
+    counts = total(shard["counts"] for shard in shards)
+    if not sum(counter[str(ANSWER)] for counter in counts.values()):
+        names = ", ".join(file["name"] for file in plan["files"])
+        raise ValueError(f"no question in {names} has an answer sentence; are these the right files?")
+    write_json(folder / MANIFEST, {**plan, "shards": shards})
