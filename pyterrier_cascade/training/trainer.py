@@ -20,6 +20,7 @@ from tqdm.auto import tqdm
 from pyterrier_cascade.checkpoint import weights_of
 from pyterrier_cascade.encoder.device import has_bf16
 from pyterrier_cascade.encoder.pairs import TokenPairs
+from pyterrier_cascade.quiet import quiet
 from pyterrier_cascade.training.batches import epoch_batches
 from pyterrier_cascade.training.settings import Training
 
@@ -102,7 +103,7 @@ def train_model(
     precision = settings.precision
     if precision == "auto":
         precision = "bf16" if has_bf16(device) else "fp32"
-    with _folder(settings) as folder, _own_random_state():
+    with _folder(settings) as folder, _own_random_state(), quiet():
         if settings.folder:
             _claim(folder, settings, module, examples)
         trainer = _Trainer(

@@ -1,0 +1,264 @@
+"""Training on whole questions (HR-11, HR-18, HR-30)."""
+
+import json
+import os
+import re
+import signal
+import time
+from dataclasses import replace
+from itertools import chain
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hr_lists import DEV, QUICK, SMALL, TEST, TRAIN, ranker, vector_file
+from safetensors import safe_open
+
+from pyterrier_cascade import frames
+from pyterrier_cascade.hierarchical.schemes import EQUATIONS
+from pyterrier_cascade.hierarchical.training import parts, steps
+
+
+def weights(made) -> dict[str, torch.Tensor]:
+    return {name: tensor.clone() for name, tensor in made.model.loaded.module.state_dict().items()}
+
+
+def assert_same(ours, theirs):
+    assert ours.keys() == theirs.keys()
+    for name, tensor in ours.items():
+        torch.testing.assert_close(tensor, theirs[name], rtol=0, atol=0)
+
+
+def test_the_map(made, frame=TEST):
+    out = made(frame)
+    return frames.mean_average_precision(out, out["score"].to_numpy(), frame[["qid", "docno", "label"]])
+
+
+test_the_map.__test__ = False
+
+
+@pytest.mark.parametrize(("name", "level"), EQUATIONS)
+def test_every_model_learns(name, level):
+    made = ranker(name, level)
+    assert made.fit_candidates(TRAIN, DEV) is made
+    history = made.history
+    assert list(history.columns) == [
+        "step", "epoch", "loss", *(f"loss_{one}" for one in EQUATIONS[name, level]), "dev_map",
+    ]  # fmt: skip
+    assert history["loss"].iloc[-1] < history["loss"].iloc[0] / 2
+    assert test_the_map(made) > 0.95
+
+
+def test_trecqas_way_learns():
+    training = replace(QUICK, pairs="hardest", margin=1.0, sigmoid=False, point_weight=1.0)
+    assert test_the_map(ranker("CA", "pair", training=training).fit_candidates(TRAIN, DEV)) > 0.95
+
+
+def test_steps_hold_every_question_once():
+    found = [steps(65, QUICK, epoch) for epoch in (0, 1)]
+    for epoch in found:
+        assert [len(step) for step in epoch] == [10] * 6 + [5]
+        assert sorted(np.concatenate(epoch).tolist()) == list(range(65))
+    assert not np.array_equal(found[0][0], found[1][0])
+    assert np.array_equal(steps(65, QUICK, 0)[0], found[0][0])
+
+
+def test_parts_are_whole_questions_of_equal_work():
+    words = np.array([100, 900, 200, 300, 5_000, 400])
+    found = parts(words, 1_000)
+    assert sorted(chain(*found)) == list(range(6))
+    assert [4] in found and len(found) == 6
+    even = parts(np.full(30, 300), 4_000)
+    assert [len(part) for part in even] == [8, 8, 7, 7]
+    assert parts(np.array([10]), 1_000) == [[0]]
+
+
+def test_parts_do_not_change_the_training():
+    """The gradients are those of the mean over the step's questions, whatever is computed at once."""
+    found = [
+        weights(ranker(training=replace(QUICK, tokens_per_batch=n, epochs=1)).fit_candidates(TRAIN))
+        for n in (60, 100_000)
+    ]
+    for name, tensor in found[0].items():
+        # The list level's last bias moves no score against another: its gradient is rounding, which Adam enlarges.
+        if name != "perceptrons.list.2.bias":
+            torch.testing.assert_close(tensor.float(), found[1][name].float(), rtol=0, atol=2e-4)
+
+
+def test_two_threads_do_not_change_the_training():
+    training = replace(QUICK, tokens_per_batch=100, epochs=2)
+    expected = weights(ranker(training=training).fit_candidates(TRAIN))
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        assert_same(weights(ranker(training=training).fit_candidates(TRAIN)), expected)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_the_first_step_by_hand():
+    """One step on one question moves every weight by Adam's rate, against the gradient of the joint loss."""
+    import hr_reference as reference
+
+    from pyterrier_cascade.hierarchical.losses import joint_loss, question_losses
+    from pyterrier_cascade.hierarchical.model import build
+    from pyterrier_cascade.hierarchical.vocabulary import _add_random
+
+    one = TRAIN[TRAIN["qid"] == "1-0"]
+    training = replace(QUICK, epochs=1)
+    made = ranker(training=training).fit_candidates(one)
+    net = build("PRI", "list", SMALL)
+    _add_random(net, made.model.loaded.module.vectors.words, 0)
+    pairs = made._pairs(one["query"].tolist(), one["text"].tolist())
+    labels = torch.from_numpy(one["label"].to_numpy(copy=True))
+    losses = question_losses(reference.all_outputs(net, pairs), net.scheme.objectives, labels, training)
+    assert made.history["loss"].item() == pytest.approx(joint_loss(losses, net.scheme.objectives, training).item())
+    joint_loss(losses, net.scheme.objectives, training).backward()
+    torch.optim.Adam(net.parameters(), lr=1e-2).step()
+    for name, tensor in made.model.loaded.module.named_parameters():
+        clear = dict(net.named_parameters())[name].grad.abs() > 1e-6
+        assert clear.any() or name == "perceptrons.list.2.bias"
+        torch.testing.assert_close(tensor[clear], dict(net.named_parameters())[name][clear], rtol=1e-3, atol=1e-5)
+
+
+def test_the_best_weights_stay_and_patience_ends_it(monkeypatch):
+    course, seen = iter([0.2, 0.6, 0.4, 0.5, 0.9]), []
+    made = ranker(training=replace(QUICK, epochs=5, patience=2))
+
+    def measured(*args):
+        seen.append(weights(made))
+        return next(course)
+
+    monkeypatch.setattr(frames, "mean_average_precision", measured)
+    made.fit_candidates(TRAIN, DEV)
+    assert made.history["dev_map"].tolist() == [0.2, 0.6, 0.4, 0.5]
+    assert_same(weights(made), seen[1])
+
+
+def test_seeds_draw_weights_and_order():
+    first = ranker(training=replace(QUICK, epochs=1)).fit_candidates(TRAIN)
+    again = ranker(training=replace(QUICK, epochs=1)).fit_candidates(TRAIN)
+    other = ranker(training=replace(QUICK, epochs=1, seed=1)).fit_candidates(TRAIN)
+    assert_same(weights(first), weights(again))
+    assert not torch.equal(weights(first)["encoding.weight"], weights(other)["encoding.weight"])
+
+
+def test_the_callers_random_state_is_left_alone():
+    torch.manual_seed(5), np.random.seed(5)
+    expected = torch.rand(1).item(), np.random.rand()
+    torch.manual_seed(5), np.random.seed(5)
+    ranker(training=replace(QUICK, epochs=1)).fit_candidates(TRAIN, DEV)
+    assert (torch.rand(1).item(), np.random.rand()) == expected
+
+
+def test_vectors_are_frozen_or_tuned_at_their_rate(tmp_path):
+    """HR-8, HR-30: words of the training data move by their own rate, others and the unknown word never."""
+    path, one = vector_file(tmp_path), TRAIN[TRAIN["qid"] == "1-0"]
+
+    def moved(rate, seed=0):
+        training = replace(QUICK, epochs=1, embedding_rate=rate)
+        made = ranker(vectors=path, training=training).fit_candidates(one)
+        module = made.model.loaded.module
+        start = ranker(vectors=path, training=replace(training, embedding_rate=None)).fit_candidates(one)
+        before = start.model.loaded.module
+        assert torch.equal(module.vectors.rest, before.vectors.rest)
+        assert (module.vectors.tuned[0] == 0).all()
+        return (module.vectors.tuned - before.vectors.tuned).abs().max().item()
+
+    assert moved(None) == 0
+    assert moved(1e-3) == pytest.approx(1e-3, rel=1e-2)
+
+
+def test_a_second_training_goes_on_from_the_first():
+    """New words get vectors, known ones keep theirs."""
+    made = ranker(training=replace(QUICK, epochs=2)).fit_candidates(TRAIN)
+    before, words = weights(made), list(made.model.loaded.module.vectors.words)
+    made = made.with_training(epochs=1, learning_rate=1e-6)
+    made.fit_candidates(TRAIN.assign(text=TRAIN["text"].str.replace("this", "that venerable")))
+    module = made.model.loaded.module
+    assert module.vectors.words == [*words, "that", "venerable"]
+    torch.testing.assert_close(module.vectors.tuned[:-2], before["vectors.tuned"], rtol=0, atol=1e-4)
+    torch.testing.assert_close(module.encoding.weight, before["encoding.weight"], rtol=0, atol=1e-4)
+
+
+def test_questions_of_one_class_and_of_one_candidate():
+    extra = [
+        TRAIN[TRAIN["qid"] == "1-1"].assign(qid="all", label=1),
+        TRAIN[TRAIN["qid"] == "1-2"].assign(qid="none", label=0),
+        TRAIN.iloc[[0]].assign(qid="one"),
+        TRAIN.iloc[[1]].assign(qid="only", text=""),
+    ]
+    for training in (QUICK, replace(QUICK, pairs="hardest", sigmoid=False)):
+        made = ranker(training=replace(training, questions_per_batch=5))
+        made.fit_candidates(pd.concat([TRAIN, *extra], ignore_index=True), DEV)
+        assert np.isfinite(made.history["loss"]).all() and test_the_map(made) > 0.9
+
+
+def test_a_question_of_2000_candidates_is_one_step():
+    many = pd.concat([TRAIN.assign(docno=TRAIN["docno"] + f"-{n}") for n in range(10)]).assign(
+        qid="1", query="which ship ?"
+    )
+    assert len(many) == 2_000
+    made = ranker(training=replace(QUICK, epochs=1, tokens_per_batch=500)).fit_candidates(many)
+    assert len(made.history) == 1 and made.history["step"].item() == 1
+
+
+def test_bf16_learns():
+    assert test_the_map(ranker(training=replace(QUICK, precision="bf16")).fit_candidates(TRAIN, DEV)) > 0.95
+
+
+def test_a_diverging_loss_is_an_error_and_leaves_the_ranker_as_it_was():
+    made = ranker(training=replace(QUICK, learning_rate=1e37))
+    name = repr(made)
+    with pytest.raises(
+        FloatingPointError, match=r"the loss is (nan|inf) at update \d+ with learning_rate=1e\+37; use a"
+    ):
+        made.fit_candidates(TRAIN)
+    assert repr(made) == name and made.model.loaded.untrained
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a process that can be forked")
+@pytest.mark.filterwarnings("ignore:.*fork")
+def test_after_a_kill_it_goes_on_to_the_same_weights(tmp_path):
+    training = replace(QUICK, epochs=12, patience=12)
+    expected = ranker(training=training).fit_candidates(TRAIN, DEV)
+    kept = replace(training, folder=str(tmp_path))
+    child = os.fork()
+    if not child:
+        try:
+            ranker(training=kept).fit_candidates(TRAIN, DEV)
+        finally:
+            os._exit(0)
+    file, deadline = tmp_path / "hierarchical-training.safetensors", time.time() + 100
+    while not file.exists():
+        assert time.time() < deadline
+        time.sleep(0.002)
+    os.kill(child, signal.SIGKILL)
+    assert os.WIFSIGNALED(os.waitpid(child, 0)[1])
+    with safe_open(file, "pt") as state:
+        n_done = len(json.loads(state.metadata()["history"]))
+    assert 0 < n_done < 12
+    again = ranker(training=kept).fit_candidates(TRAIN, DEV)
+    assert_same(weights(again), weights(expected))
+    pd.testing.assert_frame_equal(again.history, expected.history)
+
+
+def test_a_folder_of_another_training_is_refused(tmp_path):
+    training = replace(QUICK, epochs=2, folder=str(tmp_path))
+    made = ranker(training=training).fit_candidates(TRAIN, DEV)
+    done = ranker(training=training).fit_candidates(TRAIN, DEV)
+    assert_same(weights(done), weights(made))
+    pd.testing.assert_frame_equal(done.history, made.history)
+    message = f"{tmp_path} holds another training: margin was 0.8 and is 0.5; give another HierarchicalTraining.folder"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        ranker(training=replace(training, margin=0.5)).fit_candidates(TRAIN, DEV)
+    with pytest.raises(ValueError, match="holds another training: data_and_weights was"):
+        ranker(training=training).fit_candidates(TRAIN.iloc[5:], DEV)
+
+
+def test_an_unwritable_folder_is_an_error_before_training(tmp_path):
+    (tmp_path / "file").write_text("")
+    training = replace(QUICK, folder=str(tmp_path / "file" / "kept"))
+    with pytest.raises(PermissionError, match=re.escape(f"cannot write checkpoints to {training.folder}: ")):
+        ranker(training=training).fit_candidates(TRAIN)

