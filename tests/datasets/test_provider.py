@@ -58,8 +58,8 @@ def test_unknown_name(name):
     with pytest.raises(KeyError) as err:
         AS2Provider().get_dataset(name)
     assert err.value.args[0] == (
-        f"as2 has no {name!r}; it has <asnq|asnq-like|facts|trecqa|wikiqa>/[<raw|no_all_minus|clean>/]<train|dev|test>, "
-        "squad-open/<dev-v1.1|new_wiki_v1.0>, and squad-open with file=..."
+        f"as2 has no {name!r}; it has <asnq|asnq-like|facts|trecqa|wikiqa>/"
+        "[<raw|no_all_minus|clean>/]<train|dev|test>, squad-open/<dev-v1.1|new_wiki_v1.0>, and squad-open with file=..."
     )
     with pytest.raises(KeyError):
         pt.get_dataset("as2:" + name)

@@ -4,7 +4,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from pyterrier_cascade.hierarchical.model import CompareAggregate, HierarchicalArchitecture, build
+from pyterrier_cascade.hierarchical.loading import build
+from pyterrier_cascade.hierarchical.model import CompareAggregate, HierarchicalArchitecture
 from pyterrier_cascade.hierarchical.packing import Pairs, Texts
 
 SMALL = HierarchicalArchitecture(embedding_width=6, width=8, channels=4, hidden=5)

@@ -17,7 +17,7 @@ from safetensors import safe_open
 
 from pyterrier_cascade import frames
 from pyterrier_cascade.hierarchical.schemes import EQUATIONS
-from pyterrier_cascade.hierarchical.training import parts, steps
+from pyterrier_cascade.hierarchical.training import Examples, Trainer, parts, steps
 
 
 def weights(made) -> dict[str, torch.Tensor]:
@@ -86,6 +86,20 @@ def test_parts_do_not_change_the_training():
             torch.testing.assert_close(tensor.float(), found[1][name].float(), rtol=0, atol=2e-4)
 
 
+def test_gradients_are_of_the_mean_over_questions():
+    """Adam would hide a wrong scale: it is the same for any."""
+    made = ranker(training=replace(QUICK, epochs=1)).fit_candidates(TRAIN)
+    pairs = made._pairs(TRAIN["query"].tolist(), TRAIN["text"].tolist())
+    examples = Examples(pairs, TRAIN["label"].to_numpy(copy=True), pd.factorize(TRAIN["qid"])[0])
+    trainer = Trainer(made.model.loaded.module, examples, QUICK)
+    (first, one), (second, two), (both, sums) = (
+        trainer.gradients(np.array(questions), n) for questions, n in (([0], 1), ([1], 1), ([0, 1], 2))
+    )
+    np.testing.assert_allclose(one + two, sums, rtol=1e-5)
+    for a, b, mean in zip(first, second, both, strict=True):
+        torch.testing.assert_close((a + b) / 2, mean, rtol=1e-3, atol=1e-5)
+
+
 def test_two_threads_do_not_change_the_training():
     training = replace(QUICK, tokens_per_batch=100, epochs=2)
     expected = weights(ranker(training=training).fit_candidates(TRAIN))
@@ -101,8 +115,8 @@ def test_the_first_step_by_hand():
     """One step on one question moves every weight by Adam's rate, against the gradient of the joint loss."""
     import hr_reference as reference
 
+    from pyterrier_cascade.hierarchical.loading import build
     from pyterrier_cascade.hierarchical.losses import joint_loss, question_losses
-    from pyterrier_cascade.hierarchical.model import build
     from pyterrier_cascade.hierarchical.vocabulary import _add_random
 
     one = TRAIN[TRAIN["qid"] == "1-0"]

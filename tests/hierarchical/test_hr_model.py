@@ -9,8 +9,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 
-from pyterrier_cascade.hierarchical import model as hierarchical
 from pyterrier_cascade.hierarchical.attention import attend, compare
+from pyterrier_cascade.hierarchical.loading import build
 from pyterrier_cascade.hierarchical.model import HierarchicalArchitecture, relevance
 from pyterrier_cascade.hierarchical.schemes import EQUATIONS
 from pyterrier_cascade.hierarchical.scoring import portions, score
@@ -46,6 +46,18 @@ def test_every_scheme_equals_its_equations(name, level):
     assert found.keys() == expected.keys()
     for one, output in expected.items():
         torch.testing.assert_close(found[one], output, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("name", "level"), EQUATIONS)
+def test_one_level_alone_is_the_same(name, level):
+    """A score needs the levels that feed its own, and nothing else."""
+    net = reference.module(name, level)
+    whole = net(MIXED)
+    for one, output in whole.items():
+        alone = net(MIXED, level=one)
+        assert alone.keys() == {one}
+        torch.testing.assert_close(alone[one], output, rtol=1e-5, atol=1e-5)
+    assert net.scheme.needed(level) == ([level] if name == "MTL" else list(net.scheme.feeds))
 
 
 def test_gradients_equal_those_of_the_equations():
@@ -115,7 +127,7 @@ def test_published_sizes():
     """HR-1, HR-5, HR-24: 300 hidden, 150 channels for each of five kernels, r of 1,500."""
     sizes = HierarchicalArchitecture()
     assert (sizes.width, sizes.channels, sizes.kernels, sizes.features) == (300, 150, 5, 1_500)
-    net = hierarchical.build("PRI", "list", sizes)
+    net = build("PRI", "list", sizes)
     assert [net.perceptrons[level][0].in_features for level in ("point", "pair", "list")] == [1_500, 3_000, 4_500]
     assert [net.perceptrons[level][2].out_features for level in ("point", "pair", "list")] == [2, 1, 1]
     assert [tuple(kernel.weight.shape) for kernel in net.kernels] == [(450, 300 * k) for k in range(1, 6)]
