@@ -45,13 +45,15 @@ ranker = CrossEncoder.from_pretrained(
     training=Training(head_learning_rate=5e-4, tokens_per_batch=700, patience=2),
 )
 few = {"negatives": 4}
+# The step on the target is the same with and without transfer, so that nothing else is compared.
+RATE, EPOCHS = 7e-5, 8
 tanda = Tanda(
     ranker,
     transfer,
     transfer_rate=7e-5,
     transfer_epochs=3,
-    adapt_rate=2e-5,
-    adapt_epochs=4,
+    adapt_rate=RATE,
+    adapt_epochs=EPOCHS,
     test=test,
     transfer_training=few,
     adapt_training=few,
@@ -60,7 +62,7 @@ tanda = Tanda(
 
 def alone(labels: pd.DataFrame) -> FineTune:
     """Returns the ranker, trained on the target alone."""
-    return FineTune(ranker, rate=7e-5, epochs=8, training=few).fit_candidates(labels, dev)
+    return FineTune(ranker, rate=RATE, epochs=EPOCHS, training=few).fit_candidates(labels, dev)
 
 
 print("Transfer, then adapt twice, then without transfer ...")
