@@ -139,10 +139,8 @@ def _stacked(questions: np.ndarray, exits: np.ndarray, scores: np.ndarray) -> np
     new_question = np.diff(questions, prepend=questions[0] - 1) != 0
     starts = np.flatnonzero(new_question | (np.diff(exits, prepend=exits[0]) != 0))
     ends = np.append(starts[1:], len(scores)) - 1
-    # From the top of each tier to the bottom of the one above, and the gap; nothing for a question's first.
-    steps = scores[np.append(0, ends[:-1])] - GAP - scores[starts]
-    steps[new_question[starts]] = 0
-    shifts = np.cumsum(steps)
+    # From the top of each tier to the bottom of the one above, and the gap; a question's first tier stays where it is.
+    shifts = np.cumsum(scores[np.append(0, ends[:-1])] - GAP - scores[starts])
     first = np.flatnonzero(new_question[starts])
     shifts -= np.repeat(shifts[first], np.diff(np.append(first, len(starts))))
     return scores + np.repeat(shifts, np.diff(np.append(starts, len(scores))))

@@ -180,6 +180,7 @@ def test_a_fraction_anywhere():
     out = FractionCutoff(0.5)(frame)
     assert out.groupby("qid").size().to_dict() == {"q0": 4, "q1": 1, "q2": 2}
     assert (out.groupby("qid")["rank"].max() == out.groupby("qid").size() - 1).all()
+    assert out["docno"].tolist() == [docno for docno in frame["docno"] if docno in set(out["docno"])]
     assert len(FractionCutoff(0.5)(frame.iloc[:0])) == 0
 
 

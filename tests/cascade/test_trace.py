@@ -1,5 +1,6 @@
 """From a trace any cascade follows without the model, as the model would say it (CT-61)."""
 
+import dataclasses
 import json
 import pickle
 import re
@@ -115,6 +116,21 @@ def test_a_sweep_measures_what_ir_measures_does(trace, frame, exited, batch_size
         )
 
 
+@pytest.mark.parametrize("batch_size", [None, 4])
+def test_a_sweep_breaks_ties_as_the_cascade_does(trace, frame, batch_size):
+    """CT-2: by the head before, here with few different scores, so that many are equal at one head only."""
+    (part,) = trace._parts
+    scores = np.random.default_rng(5).integers(0, 3, part.scores.shape).astype(np.float32)
+    trace._parts[0] = dataclasses.replace(part, scores=scores)
+    trace._forget()
+    qrels, alphas = qrels_of(frame), [0.0, 0.3, (0.5, 0.1, 0.6, 0.2), (0.0, 0.9, 0.0, 0.5)]
+    found = trace.sweep(qrels, [AP, RR, nDCG @ 10], alphas, batch_size=batch_size).frame
+    for alpha, row in zip(alphas, found.to_dict("records"), strict=True):
+        run = pt.model.to_ir_measures(trace.results(alpha, batch_size=batch_size))
+        expected = ir_measures.calc_aggregate([AP, RR, nDCG @ 10], pt.model.to_ir_measures(qrels), run)
+        assert {measure: row[str(measure)] for measure in expected} == pytest.approx(expected, abs=1e-9)
+
+
 def test_the_grid_of_the_paper(trace, frame):
     """CT-61: 1,296 settings; CT-35: their ends."""
     sweep = trace.sweep(qrels_of(frame), ["AP"])
@@ -132,6 +148,7 @@ def test_choosing(trace, frame):
     sweep = trace.sweep(qrels_of(frame), [AP, RR])
     front = sweep.pareto()
     assert front["RelativeCost"].is_monotonic_increasing and front["AP"].is_monotonic_increasing
+    assert front["RelativeCost"].is_unique and front["AP"].is_unique
     for _, row in front.iterrows():
         rivals = sweep.frame[sweep.frame["RelativeCost"] <= row["RelativeCost"]]
         assert row["AP"] == rivals["AP"].max()
