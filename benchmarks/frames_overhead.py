@@ -53,12 +53,12 @@ class FixedCascade(Staged):
         frames.texts(frame, "query")
         frames.texts(frame, "text")
         rows = frames.ranking(frame, blocks, np.zeros(len(frame)))
-        keep = pruning.rule(blocks.codes[rows], plan.cutoffs, plan.rounding)
-        scores, alive = np.full((len(rows), len(plan.layers)), np.nan, dtype=np.float32), np.arange(len(rows))
-        for number in range(len(plan.layers)):
-            scores[alive, number] = np.roll(self.scores, number)[alive]
-            if number < len(plan.layers) - 1:
-                alive = keep(number, alive, scores[alive, number])
+        scores = pruning.in_turn(
+            blocks.codes[rows],
+            plan.cutoffs,
+            plan.rounding,
+            lambda number, alive: np.roll(self.scores, number)[alive],
+        )
         return Judged(rows, scores, np.ones(len(rows)))
 
 

@@ -5,15 +5,9 @@ from numbers import Real
 
 import pandas as pd
 
+from pyterrier_cascade.axes import axes
+
 KEPT, DROPPED, POSITIVE = "#2b6ca3", "#b8bcc4", "#d1782a"
-
-
-def _axes(ax, size: tuple[float, float]):
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError as error:
-        raise ImportError('plots need matplotlib: pip install "pyterrier_cascade[demo]"') from error
-    return plt.subplots(figsize=size, layout="constrained")[1] if ax is None else ax
 
 
 def quality_against_cost(sweep, measure: str, marked: Sequence, ax):
@@ -25,7 +19,7 @@ def quality_against_cost(sweep, measure: str, marked: Sequence, ax):
         marked: Alphas, the same at every head, that are marked.
         ax: Where to draw, or None.
     """
-    ax = _axes(ax, (6.4, 4.2))
+    ax = axes(ax, (6.4, 4.2))
     cost = 100 * sweep.frame["RelativeCost"]
     ax.scatter(cost, sweep.frame[measure], s=9, color=DROPPED, label=f"{len(sweep)} settings")
     front = sweep.pareto(measure)
@@ -69,7 +63,7 @@ def river(explained: pd.DataFrame, qid: str | None = None, *, relevant: Sequence
     rows = explained[explained["qid"] == qid]
     if not len(rows):
         raise ValueError(f"question {qid!r} is not among the {len(qids)} explained")
-    ax = _axes(ax, (6.4, 4.8))
+    ax = axes(ax, (6.4, 4.8))
     layers = sorted(rows["layer"].unique())
     for docno, way in rows.groupby("docno", sort=False):
         way = way.sort_values("layer")

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from numbers import Integral, Real
 
@@ -86,6 +86,31 @@ def rule(groups: np.ndarray, cutoffs: Sequence[Sequence[Cutoff]], rounding: str)
         return rows[best(groups[rows], cutoffs[stage], rounding)]
 
     return keep
+
+
+def in_turn(
+    groups: np.ndarray,
+    cutoffs: Sequence[Sequence[Cutoff]],
+    rounding: str,
+    scores_of: Callable[[int, np.ndarray], np.ndarray],
+    prune: bool = True,
+) -> np.ndarray:
+    """Returns the score of each input at each head that it comes to, NaN behind that, ``(n, n_heads)``.
+
+    Args:
+        groups: As for :func:`rule`, as are the next two.
+        cutoffs: What goes on after each head.
+        rounding: ``"floor"`` or ``"nearest"``.
+        scores_of: Of the number of a head and inputs: its scores of them.
+        prune: Whether inputs leave at all.
+    """
+    keep = rule(groups, cutoffs, rounding)
+    alive, scores = np.arange(len(groups)), np.full((len(groups), len(cutoffs)), np.nan)
+    for head in range(len(cutoffs)):
+        scores[alive, head] = scores_of(head, alive)
+        if prune and head < len(cutoffs) - 1:
+            alive = keep(head, alive, scores[alive, head])
+    return scores
 
 
 def batches(questions: np.ndarray, size: int | None) -> np.ndarray:

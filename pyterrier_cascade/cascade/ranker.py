@@ -3,7 +3,6 @@
 import tempfile
 import warnings
 from collections.abc import Sequence
-from numbers import Real
 from pathlib import Path
 
 import numpy as np
@@ -82,10 +81,7 @@ class Cascade(Staged, PairRanker):
         training: CascadeTraining = CascadeTraining(),
     ):
         self.model = model if isinstance(model, Checkpoint) else Checkpoint(cascade.load, model)
-        self.alpha = alpha if isinstance(alpha, Real) else tuple(alpha)
-        self.counts = None if counts is None else tuple(counts)
-        self.plan = None if plan is None else tuple(plan)
-        self.batch_size, self.rounding, self.exited = batch_size, rounding, exited
+        self.keep_plan(alpha, counts, plan, batch_size, rounding, exited)
         self.max_length, self.engine, self.precision = max_length, engine, precision
         self.device, self.token_budget, self.verbose = device, token_budget, verbose
         self.text_field, self.training = text_field, training

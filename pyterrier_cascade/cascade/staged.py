@@ -159,6 +159,13 @@ class Staged(Ranker):
         """Returns the layer whose head gave the score, and the cost columns."""
         return frames.EXIT_COLUMNS
 
+    def keep_plan(self, alpha, counts, plan, batch_size, rounding, exited) -> None:
+        """Stores the settings that all these rankers have, sequences as tuples."""
+        self.alpha = alpha if isinstance(alpha, Real) else tuple(alpha)
+        self.counts = None if counts is None else tuple(counts)
+        self.plan = None if plan is None else tuple(plan)
+        self.batch_size, self.rounding, self.exited = batch_size, rounding, exited
+
     def check_settings(self) -> None:
         """Raises where the settings cannot be, whatever the model."""
         check_plan(self.alpha, self.counts, self.plan, self.batch_size, self.rounding, self.exited)

@@ -179,8 +179,9 @@ class Trace(pt.Artifact):
         self._forget()
 
     def _forget(self) -> None:
-        for name in ("parts", "qids", "queries", "docnos", "scores", "tokens", "sizes", "edges", "questions"):
-            self.__dict__.pop(name, None)
+        for name, value in vars(Trace).items():
+            if isinstance(value, cached_property):
+                self.__dict__.pop(name, None)
 
     def save(self, path: str | Path) -> "Trace":
         """Writes a trace that is in memory to a folder, where it lives from then on, and returns it.
@@ -302,13 +303,11 @@ class Trace(pt.Artifact):
 
     def _pruned(self, plan: Plan) -> np.ndarray:
         """Returns the scores at a plan's layers, NaN behind the one where each candidate leaves."""
-        keep = pruning.rule(pruning.batches(self.questions, plan.batch_size), plan.cutoffs, plan.rounding)
-        alive, scores = np.arange(len(self)), np.full((len(self), len(plan.layers)), np.nan, dtype=np.float32)
-        for number, layer in enumerate(plan.layers):
-            scores[alive, number] = self.scores[alive, self.layers.index(layer)]
-            if layer != plan.layers[-1]:
-                alive = keep(number, alive, scores[alive, number])
-        return scores
+        heads = [self.layers.index(layer) for layer in plan.layers]
+        groups = pruning.batches(self.questions, plan.batch_size)
+        return pruning.in_turn(
+            groups, plan.cutoffs, plan.rounding, lambda number, alive: self.scores[alive, heads[number]]
+        )
 
     def sweep(
         self,

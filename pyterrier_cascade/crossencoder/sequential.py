@@ -1,7 +1,6 @@
 """The Sequential Reranker: independent models of growing depth, one after the other (CT-6 to CT-8)."""
 
 from collections.abc import Sequence
-from numbers import Real
 from pathlib import Path
 
 import numpy as np
@@ -51,10 +50,7 @@ class SequentialReranker(Staged, pt.Estimator):
         exited: str = "below",
     ):
         self.models = tuple(models)
-        self.alpha = alpha if isinstance(alpha, Real) else tuple(alpha)
-        self.counts = None if counts is None else tuple(counts)
-        self.plan = None if plan is None else tuple(plan)
-        self.batch_size, self.rounding, self.exited = batch_size, rounding, exited
+        self.keep_plan(alpha, counts, plan, batch_size, rounding, exited)
         if not self.models or len({model.text_field for model in self.models}) > 1:
             raise ValueError("give one or more models that read the same text_field")
         self.check_settings()
@@ -72,7 +68,7 @@ class SequentialReranker(Staged, pt.Estimator):
             **settings: Any of the class's settings.
         """
         models = models or {}
-        saved = sorted(Path(name_or_path).glob(FOLDER.replace("{:02d}", "*")))
+        saved = _folders(name_or_path)
         if saved:
             return cls([CrossEncoder.from_pretrained(str(folder), **models) for folder in saved], **settings)
         if layers is None:
@@ -104,8 +100,8 @@ class SequentialReranker(Staged, pt.Estimator):
 
     def loaded_from(self, path: str):
         """Returns the reranker with its settings on the weights that :meth:`save_pretrained` wrote."""
-        folders = sorted(Path(path).glob(FOLDER.replace("{:02d}", "*")))
-        return self(models=[model.loaded_from(str(at)) for model, at in zip(self.models, folders, strict=True)])
+        models = zip(self.models, _folders(path), strict=True)
+        return self(models=[model.loaded_from(str(folder)) for model, folder in models])
 
     @property
     def history(self) -> pd.DataFrame:
@@ -147,19 +143,18 @@ class SequentialReranker(Staged, pt.Estimator):
         """Returns the candidates' scores by each model that they come to."""
         rows = frames.ranking(frame, blocks, np.zeros(len(frame)))
         groups = pruning.batches(blocks.codes[rows], plan.batch_size)
-        keep = pruning.rule(groups, plan.cutoffs, plan.rounding)
-        scores, alive = np.full((len(rows), len(plan.layers)), np.nan), np.arange(len(rows))
-        models = dict(zip(self.head_layers, self.models, strict=True))
-        for number, layer in enumerate(plan.layers):
+        models, n_tokens = dict(zip(self.head_layers, self.models, strict=True)), np.empty(len(rows))
+
+        def scores_of(number: int, alive: np.ndarray) -> np.ndarray:
+            layer = plan.layers[number]
             found, _, tokens = models[layer].relevance(frame.iloc[rows[alive]])
             if np.isnan(found).any():
                 raise ValueError(f"scores of the model of {layer} layers are NaN; its weights are broken")
-            scores[alive, number] = found
             if number == 0:
-                n_tokens = tokens
-            if prune and layer != plan.layers[-1]:
-                alive = keep(number, alive, found)
-        return Judged(rows, scores, n_tokens)
+                n_tokens[alive] = tokens
+            return found
+
+        return Judged(rows, pruning.in_turn(groups, plan.cutoffs, plan.rounding, scores_of, prune), n_tokens)
 
     def fit(self, topics_or_res_tr, qrels_tr, topics_or_res_va=None, qrels_va=None):
         """Trains each model by itself on the same candidates (CT-6); what is given says ``CrossEncoder.fit``."""
@@ -172,3 +167,8 @@ class SequentialReranker(Staged, pt.Estimator):
         for model in self.models:
             model.fit_candidates(train, dev)
         return self
+
+
+def _folders(path: str) -> list[Path]:
+    """Returns the folders of the models that were saved under a path, by their layers."""
+    return sorted(Path(path).glob(FOLDER.replace("{:02d}", "*")))

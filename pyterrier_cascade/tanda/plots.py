@@ -2,6 +2,8 @@
 
 import pandas as pd
 
+from pyterrier_cascade.axes import axes
+
 
 def course(history: pd.DataFrame, ax=None):
     """Draws development MAP over epochs, a line for each step, and returns the axes.
@@ -10,12 +12,7 @@ def course(history: pd.DataFrame, ax=None):
         history: ``step``, ``epoch``, ``dev_map``.
         ax: Where to draw; a new figure unless given.
     """
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError as error:
-        raise ImportError('plots need matplotlib: pip install "pyterrier_cascade[demo]"') from error
-    if ax is None:
-        ax = plt.subplots(figsize=(6.4, 4), layout="constrained")[1]
+    ax = axes(ax, (6.4, 4))
     for name, rows in history.dropna(subset="dev_map").groupby("step", sort=False):
         ax.plot(rows["epoch"], rows["dev_map"], marker="o", markersize=4, label=name)
     ax.set_xlabel("epoch of the step")
