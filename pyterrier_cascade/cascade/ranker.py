@@ -195,12 +195,14 @@ class Cascade(Staged, PairRanker):
                 **{f"dev_map_{layer}": value for layer, value in zip(heads, maps, strict=True)},
             }
 
+        epochs = examples.batches(settings)
         history = train_model(
             model.module,
             examples,
             settings,
+            epochs=epochs,
             device=device_of(self.device),
-            compute_loss=loss_of(settings, len(heads), [len(epoch) for epoch in examples.batches(settings)]),
+            compute_loss=loss_of(settings, len(heads), [len(epoch) for epoch in epochs]),
             measure_dev=measure_dev if dev is not None else None,
             verbose=self.verbose,
             parts_rest=settings.heads == "sampled",

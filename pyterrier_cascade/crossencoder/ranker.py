@@ -150,6 +150,7 @@ class CrossEncoder(PairRanker):
             self.model.loaded.module,
             examples,
             self.training,
+            epochs=examples.batches(self.training),
             device=device_of(self.device),
             compute_loss=lambda module, inputs, labels, number: crossencoder.loss(module(**inputs).logits, labels),
             measure_dev=measure_dev if dev is not None else None,

@@ -77,6 +77,7 @@ def train_model(
     examples: Examples,
     settings: Training,
     *,
+    epochs: list[list[list[int]]],
     device: torch.device,
     compute_loss: Callable,
     measure_dev: Callable[[str], dict[str, float]] | None,
@@ -92,6 +93,7 @@ def train_model(
         module: What is trained.
         examples: What it is trained on.
         settings: How.
+        epochs: The batches of every epoch, as ``examples.batches(settings)`` gives them.
         device: Where.
         compute_loss: Of the module, a batch's inputs, its labels, and its number in the training: the mean loss.
         measure_dev: Of a precision: measures of the module as it is, on the development questions. That named
@@ -99,7 +101,6 @@ def train_model(
         verbose: Whether to show a progress bar.
         parts_rest: Whether there are steps in which some weights have no part, which several processes must know.
     """
-    epochs = examples.batches(settings)
     precision = settings.precision
     if precision == "auto":
         precision = "bf16" if has_bf16(device) else "fp32"
