@@ -132,6 +132,10 @@ def _bert(encoder, config, weights: Weights) -> Encoder:
         getattr(encoder, "embeddings_project", None),
         padding_id=config.pad_token_id if config.model_type in PADDING_FIRST else None,
     )
+    return Encoder(embeddings, _bert_layers(encoder, config, weights), nn.Identity(), config.hidden_size)
+
+
+def _bert_layers(encoder, config, weights: Weights) -> list[PostNormLayer]:
     layers = []
     for layer in encoder.encoder.layer:
         states, out = layer.attention.self, layer.attention.output
@@ -147,7 +151,7 @@ def _bert(encoder, config, weights: Weights) -> Encoder:
                 config.num_attention_heads,
             )
         )
-    return Encoder(embeddings, layers, nn.Identity(), config.hidden_size)
+    return layers
 
 
 def _distilbert(encoder, config, weights: Weights) -> Encoder:
@@ -155,7 +159,11 @@ def _distilbert(encoder, config, weights: Weights) -> Encoder:
     embeddings = weights.embeddings(
         {"input_ids": tables.word_embeddings, "positions": tables.position_embeddings}, tables.LayerNorm
     )
-    layers = [
+    return Encoder(embeddings, _distilbert_layers(encoder, config, weights), nn.Identity(), config.dim)
+
+
+def _distilbert_layers(encoder, config, weights: Weights) -> list[PostNormLayer]:
+    return [
         PostNormLayer(
             weights.linear(layer.attention.q_lin),
             weights.linear(layer.attention.k_lin, layer.attention.v_lin),
@@ -168,7 +176,6 @@ def _distilbert(encoder, config, weights: Weights) -> Encoder:
         )
         for layer in encoder.transformer.layer
     ]
-    return Encoder(embeddings, layers, nn.Identity(), config.dim)
 
 
 def _modernbert(encoder, config, weights: Weights) -> Encoder:
@@ -270,6 +277,18 @@ def take_apart(encoder: nn.Module, weights: Weights) -> Encoder:
     check_family(encoder.config)
     with torch.no_grad():
         return FAMILIES[encoder.config.model_type](encoder, encoder.config, weights)
+
+
+def post_norm_layers(encoder: nn.Module, weights: Weights) -> list[PostNormLayer]:
+    """Returns the layers alone of an encoder that has them after BERT's plan; its embeddings are not looked at.
+
+    Args:
+        encoder: A Hugging Face encoder of a family other than ModernBERT's.
+        weights: Where and how they will be computed with.
+    """
+    of_family = _distilbert_layers if encoder.config.model_type == "distilbert" else _bert_layers
+    with torch.no_grad():
+        return of_family(encoder, encoder.config, weights)
 
 
 @dataclass(frozen=True)
