@@ -153,8 +153,13 @@ def ranked(
     new = {name: np.asarray(values)[order] for name, values in new.items()}
     sizes = np.bincount(blocks.codes[order], minlength=len(blocks))
     new["rank"] = np.arange(len(order)) - (np.cumsum(sizes) - sizes)[blocks.codes[order]]
-    # Column by column, because each step of a chain of frames would cost a tenth of a millisecond.
-    kept = {name: frame[name].array.take(order) for name in frame.columns if name not in new}
+    # Column by column, because each step of a chain of frames would cost a tenth of a millisecond; and each with its
+    # type, because pandas 3 takes objects that are all strings for str, which not every string can be.
+    kept = {
+        name: pd.Series(frame[name].array.take(order), dtype=frame[name].dtype, copy=False)
+        for name in frame.columns
+        if name not in new
+    }
     return pd.DataFrame({**kept, **new}, copy=False)
 
 

@@ -53,6 +53,18 @@ def test_ranked_returns_the_whole_frame(results):
     assert_frame_equal(out, expected)
 
 
+def test_columns_keep_their_types(results):
+    """Under pandas 3 objects that are all strings are not turned into ``str``, which cannot hold them all."""
+    results["text"] = pd.Series(["a", "b", "\ud800 lone", "c", "d"], index=results.index, dtype=object)
+    results["note"] = pd.Series(["a", None, "b", None, None], index=results.index, dtype=object)
+    results["when"] = pd.Timestamp("2020-01-01", tz="UTC")
+    out = frames.ranked(results, frames.Blocks.of(results), np.arange(5.0))
+    kept = [name for name in results.columns if name not in ("score", "rank")]
+    assert out[kept].dtypes.tolist() == results[kept].dtypes.tolist()
+    assert out.set_index("docno")["text"][["d3", "d4"]].tolist() == ["a", "d"] and "\ud800 lone" in set(out["text"])
+    assert out["note"].tolist().count(None) == 3
+
+
 @pytest.mark.parametrize(
     ("columns", "expected"),
     [

@@ -25,16 +25,7 @@ def explained(ranker: Staged, candidates: pd.DataFrame) -> pd.DataFrame:
         order = here[np.lexsort((*-scores[here].T, questions))]
         place, _ = pruning.places(blocks.codes[judged.rows[order]])
         last = number == len(plan.layers) - 1
-        rows = candidates.iloc[judged.rows[order]]
-        parts.append(
-            pd.DataFrame(
-                {
-                    **{name: rows[name].array for name in ("qid", "query", "docno")},
-                    "layer": layer,
-                    "score": judged.scores[order, number],
-                    "place": place,
-                    "kept": True if last else ~np.isnan(judged.scores[order, number + 1]),
-                }
-            )
-        )
+        rows = candidates[COLUMNS[:3]].iloc[judged.rows[order]].reset_index(drop=True)
+        kept = True if last else ~np.isnan(judged.scores[order, number + 1])
+        parts.append(rows.assign(layer=layer, score=judged.scores[order, number], place=place, kept=kept))
     return pd.concat(parts, ignore_index=True)

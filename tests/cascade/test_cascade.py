@@ -303,6 +303,15 @@ def test_explained(cascade):
     assert len(cascade.explain(frame.iloc[:0])) == 0
 
 
+def test_what_is_explained_keeps_the_types_of_its_columns(cascade):
+    frame = candidates([4])
+    frame["query"] = pd.Series(["\ud800 lone"] * 4, index=frame.index, dtype=object)
+    told = cascade.explain(frame)
+    names = ["qid", "query", "docno"]
+    assert told[names].dtypes.tolist() == frame[names].dtypes.tolist() and told.index.is_unique
+    assert told["query"].unique().tolist() == ["\ud800 lone"]
+
+
 def test_saved_with_a_card(saved, tmp_path):
     cascade = Cascade.from_pretrained(saved)
     out = cascade(candidates([6]))
