@@ -9,13 +9,10 @@ from pyterrier_cascade.frames import COST, FULL_COST, FULL_TOKEN_COST, TOKEN_COS
 
 def _relative(spent, full):
     def calculate(qrels, run):
-        if spent not in run.columns or full not in run.columns:
-            for qid in run["query_id"].unique():
-                yield qid, 0.0
-            return
-        rows = run.drop_duplicates("query_id")
-        cost = (rows[spent] / rows[full]).fillna(0.0)
-        yield from zip(rows["query_id"], cost.astype(float), strict=True)
+        if spent in run.columns and full in run.columns:
+            # No other measure has a value for a query that nobody judged, and an experiment wants all or none.
+            rows = run[run["query_id"].isin(qrels["query_id"])].drop_duplicates("query_id")
+            yield from zip(rows["query_id"], (rows[spent] / rows[full]).fillna(0.0).astype(float), strict=True)
 
     return calculate
 
@@ -31,7 +28,8 @@ RelativeCost = ir_measures.define(
 """Layers run over a query's candidates, relative to the full encoder over all of them; 0 for a retriever.
 
 Works in ``pt.Experiment`` beside other measures, on the results of this package's rankers: 1 for the monolithic model,
-1/2 for its first 6 of 12 layers (CT-34). Lower is better. Embeddings and heads are not counted (CT-32).
+1/2 for its first 6 of 12 layers (CT-34). Lower is better. Embeddings and heads are not counted (CT-32), and neither are
+queries without judgements.
 """
 
 RelativeTokenCost = ir_measures.define(

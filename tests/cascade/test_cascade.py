@@ -162,6 +162,24 @@ def test_costs_in_an_experiment(cascade, tmp_path):
     assert table.loc["4", "RelativeTokenCost"] == pytest.approx(4 / 6)
 
 
+def test_a_query_that_nobody_judged_counts_for_no_measure(cascade):
+    """In an experiment every measure must have a value for every query, or none."""
+    frame = candidates([20, 20, 20])
+    topics = frame[["qid", "query"]].drop_duplicates()
+    qrels = pd.DataFrame({"qid": ["q0", "q2"], "docno": ["d0-3", "d2-5"], "label": [1, 1]})
+    measures = [AP, RelativeCost, RelativeTokenCost, Survival @ 2]
+    systems = {"none": pt.Transformer.from_df(frame), "half": pt.Transformer.from_df(frame) >> cascade(alpha=0.5)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        table = pt.Experiment(systems, topics, qrels, measures[:3]).set_index("name")
+        more = pt.Experiment({"half": systems["half"]}, topics, qrels, measures)
+    assert table["RelativeCost"].to_dict() == pytest.approx({"none": 0, "half": (2 * 20 + 10 + 5 + 3 + 2) / 120})
+    assert more["Survival@2"].item() == 1 and more["AP"].item() == table.loc["half", "AP"]
+    judged = frame[frame["qid"] != "q1"]
+    alone = pt.Evaluate(cascade(alpha=0.5)(judged), qrels, [RelativeTokenCost])
+    assert table.loc["half", "RelativeTokenCost"] == pytest.approx(alone["RelativeTokenCost"])
+
+
 def test_survival_of_a_positive(cascade):
     """CT-30."""
     frame = candidates([20, 20, 20])

@@ -42,11 +42,11 @@ def trace(cascade, frame):
 
 
 def qrels_of(frame: pd.DataFrame, seed: int = 0) -> pd.DataFrame:
-    """Some positives of two grades, one that was not retrieved, and a question that is not asked."""
+    """Some positives of two grades, one that was not retrieved, a question that is not asked, one not judged (q4)."""
     rng = np.random.default_rng(seed)
     rows = frame[["qid", "docno"]].assign(label=rng.choice([0, 0, 0, 1, 2], len(frame)))
     more = pd.DataFrame({"qid": ["q0", "elsewhere", "q1"], "docno": ["gone", "gone", "nothing"], "label": [1, 1, 0]})
-    return pd.concat([rows[rows["qid"] != "q1"], more], ignore_index=True)
+    return pd.concat([rows[~rows["qid"].isin(["q1", "q4"])], more], ignore_index=True)
 
 
 def drawn(rng, n_layers: int = 5) -> dict:
