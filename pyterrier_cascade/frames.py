@@ -5,6 +5,7 @@ rows are addressed by position throughout.
 """
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -176,9 +177,24 @@ def charged(
         inputs: The inputs of each row, ``(n_rows,)``; a long document may be several.
         tokens: Their tokens.
     """
+    return charged_in_all(frame, blocks, (layers * inputs, layers * tokens), (full * inputs, full * tokens))
+
+
+def charged_in_all(
+    frame: pd.DataFrame, blocks: Blocks, spent: Sequence[np.ndarray], whole: Sequence[np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Returns the cost columns after a stage whose costs are known row by row.
+
+    Args:
+        frame: The stage's input; what earlier stages spent is read from it.
+        blocks: The frame's blocks.
+        spent: Each row's share in what the stage spent on its query, in layers and in layers times tokens, ``(n_rows,)``.
+        whole: What the full encoder would have spent, likewise.
+    """
     columns = {}
-    for spent_name, whole_name, units in ((COST, FULL_COST, inputs), (TOKEN_COST, FULL_TOKEN_COST, tokens)):
-        spent, whole = blocks.sums(layers * units), blocks.sums(full * units)
+    names = ((COST, FULL_COST), (TOKEN_COST, FULL_TOKEN_COST))
+    for (spent_name, whole_name), one_spent, one_whole in zip(names, spent, whole, strict=True):
+        spent, whole = blocks.sums(one_spent), blocks.sums(one_whole)
         if spent_name in frame.columns and whole_name in frame.columns:
             spent = spent + frame[spent_name].to_numpy(dtype=float)
             whole = np.maximum(whole, frame[whole_name].to_numpy(dtype=float))

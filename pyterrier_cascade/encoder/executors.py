@@ -9,6 +9,7 @@ from torch import nn
 
 from pyterrier_cascade.encoder.device import device_of
 from pyterrier_cascade.encoder.families import Head
+from pyterrier_cascade.encoder.made import Made
 from pyterrier_cascade.encoder.openvino_executor import CALIBRATED, CALIBRATION, OpenVINOExecutor
 from pyterrier_cascade.encoder.openvino_graphs import check_installed
 from pyterrier_cascade.encoder.pairs import TokenPairs
@@ -44,7 +45,7 @@ class Executors:
 
     def __init__(self, encoder: nn.Module, heads: Sequence[Head]):
         self.encoder, self.heads = encoder, tuple(heads)
-        self._made, self._stamp, self._lock = {}, None, threading.RLock()
+        self._made, self._lock = Made(self._weights), threading.RLock()
         self._calibration: TokenPairs | None = None
 
     def calibrate(self, pairs: TokenPairs) -> None:
@@ -52,7 +53,7 @@ class Executors:
         with self._lock:
             wanted = np.linspace(0, len(pairs.lengths) - 1, min(len(pairs.lengths), CALIBRATION[1])).astype(np.int64)
             self._calibration = pairs.select(wanted)
-            self._made = {key: executor for key, executor in self._made.items() if key[1] not in CALIBRATED}
+            self._made.forget(lambda key: key[1] in CALIBRATED)
 
     def get(
         self, engine: str, precision: str, device: str | None, pairs: TokenPairs, cache: Path | None = None
@@ -66,21 +67,17 @@ class Executors:
             pairs: What is to be scored: int8 is calibrated on it unless it was calibrated before.
             cache: A folder for converted graphs, or None to keep none.
         """
+        where = device_of(device)
+
+        def make() -> TorchExecutor | OpenVINOExecutor:
+            if engine == "torch":
+                return TorchExecutor(self.encoder, self.heads, where, precision)
+            return OpenVINOExecutor(self.encoder, self.heads, precision, cache, self._calibration)
+
         with self._lock:
-            # Every change in place, such as a training step, counts a tensor's version up.
-            stamp = [(w.data_ptr(), None if w.is_inference() else w._version) for w in self._weights()]
-            if stamp != self._stamp:
-                self._made, self._stamp = {}, stamp
-            where = device_of(device)
-            key = (engine, precision, where)
-            if key not in self._made:
-                if precision in CALIBRATED and self._calibration is None:
-                    self.calibrate(pairs)
-                if engine == "torch":
-                    self._made[key] = TorchExecutor(self.encoder, self.heads, where, precision)
-                else:
-                    self._made[key] = OpenVINOExecutor(self.encoder, self.heads, precision, cache, self._calibration)
-            return self._made[key]
+            if precision in CALIBRATED and self._calibration is None:
+                self.calibrate(pairs)
+            return self._made.get((engine, precision, where), make)
 
     def _weights(self):
         yield from self.encoder.parameters()

@@ -83,13 +83,38 @@ def tokenize(
         return_overflowing_tokens=passages,
         return_attention_mask=False,
     )
+    return _end_to_end(tokenizer, encoded, len(queries))
+
+
+def tokenize_texts(tokenizer, texts: list[str], *, max_length: int = 512, passages: bool = False) -> TokenPairs:
+    """Returns texts that stand alone as token ids, cut to ``max_length``.
+
+    Args:
+        tokenizer: A fast Hugging Face tokenizer.
+        texts: The texts.
+        max_length: The most tokens of an input, special tokens included.
+        passages: Whether what is cut off becomes further inputs of the same text, overlapping by a quarter of the
+            limit, instead of being dropped.
+    """
+    encoded = tokenizer(
+        [_encodable(text) for text in texts],
+        truncation=True,
+        max_length=max_length,
+        stride=max_length // 4 if passages else 0,
+        return_overflowing_tokens=passages,
+        return_attention_mask=False,
+    )
+    return _end_to_end(tokenizer, encoded, len(texts))
+
+
+def _end_to_end(tokenizer, encoded, n_texts: int) -> TokenPairs:
     lists = {name: encoded[name] for name in tokenizer.model_input_names if name in encoded}
     lengths = np.fromiter(map(len, lists["input_ids"]), dtype=np.int64, count=len(lists["input_ids"]))
     columns = {
         name: np.fromiter(chain.from_iterable(values), dtype=np.int32, count=lengths.sum())
         for name, values in lists.items()
     }
-    owner = encoded["overflow_to_sample_mapping"] if passages else range(len(queries))
+    owner = encoded.get("overflow_to_sample_mapping", range(n_texts))
     pad = dict.fromkeys(columns, 0) | {"input_ids": tokenizer.pad_token_id or 0}
     return TokenPairs(columns, lengths, np.asarray(owner, dtype=np.int64), pad)
 

@@ -56,6 +56,11 @@ class Training:
             raise ValueError(f"negatives must be at least 1 a question, or None for all, not {self.negatives!r}")
 
     @property
+    def watched(self) -> str:
+        """The measure on the development questions that chooses the weights and ends the training."""
+        return "dev_map"
+
+    @property
     def rate_of_heads(self) -> float:
         """The peak rate of what is not the pre-trained encoder."""
         return self.head_learning_rate or self.learning_rate

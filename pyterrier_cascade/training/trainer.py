@@ -49,6 +49,10 @@ class Examples:
             for epoch in range(settings.epochs)
         ]
 
+    def arrays(self) -> list[np.ndarray]:
+        """Returns what the examples are, to tell one training from another."""
+        return [self.pairs.columns["input_ids"], self.pairs.lengths, self.labels, self.questions]
+
     def collate(self, items: list[tuple[int, int]]) -> dict[str, torch.Tensor]:
         """Returns a batch's padded inputs, its ``labels``, and its ``number`` in the whole training.
 
@@ -96,8 +100,8 @@ def train_model(
         epochs: The batches of every epoch, as ``examples.batches(settings)`` gives them.
         device: Where.
         compute_loss: Of the module, a batch's inputs, its labels, and its number in the training: the mean loss.
-        measure_dev: Of a precision: measures of the module as it is, on the development questions. That named
-            ``dev_map`` chooses the best weights. None without such questions.
+        measure_dev: Of a precision: measures of the module as it is, on the development questions. That which the
+            settings watch chooses the best weights. None without such questions.
         verbose: Whether to show a progress bar.
         parts_rest: Whether there are steps in which some weights have no part, which several processes must know.
     """
@@ -127,7 +131,7 @@ def train_model(
             module.load_state_dict(load_file(folder / BEST, device=str(module.device)))
         module.eval()
         module.zero_grad(set_to_none=True)
-        course = [entry for entry in trainer.state.log_history if "loss" in entry or "dev_map" in entry]
+        course = [entry for entry in trainer.state.log_history if "loss" in entry or settings.watched in entry]
         return [{**entry, "epoch": entry["epoch"] * settings.epochs} for entry in course]
 
 
@@ -162,9 +166,8 @@ class _Trainer(transformers.Trainer):
         return self.optimizer
 
     def evaluate(self, *args, **kwargs):
-        metrics = self.measure()
-        best = max((e["dev_map"] for e in self.state.log_history if "dev_map" in e), default=-1.0)
-        if metrics["dev_map"] > best:
+        metrics, watched = self.measure(), self.settings.watched
+        if metrics[watched] > max((e[watched] for e in self.state.log_history if watched in e), default=-1.0):
             _save_weights(self.model, self.folder / BEST)
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
@@ -193,11 +196,12 @@ class _Course(transformers.TrainerCallback):
         control.should_evaluate = state.global_step in self.measure_at
 
     def on_log(self, args, state, control, logs=None, **kwargs):
-        self.shown |= {name: f"{logs[name]:.4f}" for name in ("loss", "dev_map") if name in logs}
+        self.shown |= {name: f"{logs[name]:.4f}" for name in ("loss", self.settings.watched) if name in logs}
         self.bar.set_postfix(self.shown)
 
     def on_evaluate(self, args, state, control, **kwargs):
-        course = [entry["dev_map"] for entry in state.log_history if "dev_map" in entry]
+        watched = self.settings.watched
+        course = [entry[watched] for entry in state.log_history if watched in entry]
         control.should_training_stop = len(course) - 1 - int(np.argmax(course)) >= self.settings.patience
 
     def on_train_end(self, args, state, control, **kwargs):
@@ -255,8 +259,7 @@ def _claim(folder: Path, settings: Training, module: torch.nn.Module, examples: 
     digest = hashlib.sha256()
     for tensor in weights_of(module).values():
         digest.update(tensor.numpy())
-    ids = examples.pairs.columns["input_ids"]
-    for values in (ids, examples.pairs.lengths, examples.labels, examples.questions):
+    for values in examples.arrays():
         digest.update(np.ascontiguousarray(values))
     run = {k: v for k, v in asdict(settings).items() if k not in ("folder", "save_every")}
     run["data_and_weights"] = digest.hexdigest()
