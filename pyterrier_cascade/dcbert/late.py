@@ -1,56 +1,69 @@
 """Late interaction over cached states: the mean over the question's tokens of the best cosine in the document."""
 
+import functools
 from collections.abc import Iterator
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
-from pyterrier_cascade.dcbert.interaction import check_states, tensor
+from pyterrier_cascade.dcbert.inputs import checked_lengths, tensor
+from pyterrier_cascade.encoder.linear import linear_for
 
-SLAB = 8192
-"""How many document tokens are in fp32 at once."""
+SLAB = 1024
+"""How many document tokens are in fp32 at once; also the one number of rows that oneDNN compiles for."""
+
+GROUP = 65_536
+"""How many document tokens' cosines are kept at once, unless a document has more."""
+
+_linear_for = functools.cache(linear_for)
 
 
 @torch.inference_mode()
 def score(question: torch.Tensor, documents, specials: bool = True) -> torch.Tensor:
-    """Returns how well each document covers the question's tokens, ``(n_docs,)``, from -1 to 1.
+    """Returns how well each document covers the question's tokens, ``(n_docs,)``, from -1 to 1, in fp32 on the CPU.
 
-    It is the mean over the question's tokens of the largest cosine with any of the document's tokens. Computed where
-    the question is.
+    It is the mean over the question's tokens of the largest cosine with any of the document's tokens, computed where
+    the question is. Nothing is trained for it.
 
     Args:
         question: The question's states, ``(n_question_tokens, width)``.
-        documents: With ``states (n_tokens, width)`` end to end in fp16, fp32 or int8 (a cosine needs no scales), and
-            ``lengths (n_docs,)``.
-        specials: Whether the first and the last token of each text count, which are no words of it. Without them a
-            document that has no others gets -1, and a question that has no others is compared by them.
+        documents: With ``states (n_tokens, width)``, those of all documents end to end, in fp16, fp32 or int8 (a cosine
+            needs no scales); and ``lengths (n_docs,)``.
+        specials: Whether the first and the last token of each text, [CLS] and [SEP], count. If not, a document of
+            nothing else gets -1, and a question of nothing else is compared by them all the same.
     """
-    check_states(question, documents)
-    lengths = np.asarray(documents.lengths, dtype=np.int64)
+    lengths = checked_lengths(question, documents)
     if not specials and len(question) > 2:
         question = question[1:-1]
-    question = F.normalize(question.float(), dim=-1)
-    scores = torch.empty(len(lengths))
-    starts = np.cumsum(lengths) - lengths
-    for slab in _slabs(lengths):
-        tokens = slice(int(starts[slab.start]), int(starts[slab.stop - 1] + lengths[slab.stop - 1]))
-        states = tensor(documents.states[tokens], question.device).float()
-        norms = torch.linalg.vector_norm(states, dim=-1).clamp_min_(1e-12)
-        cosines = question @ states.T / norms
-        firsts = starts[slab] - starts[slab.start]
-        for row, first, length in zip(
-            range(slab.start, slab.stop), firsts.tolist(), lengths[slab].tolist(), strict=True
-        ):
-            kept = cosines[:, first : first + length] if specials else cosines[:, first + 1 : first + length - 1]
-            scores[row] = kept.amax(1).mean() if kept.shape[1] else -1.0
-    return scores
+    compare = _linear_for(question.device, torch.float32)(F.normalize(question.float(), dim=-1), None)
+    starts, scores = np.cumsum(lengths) - lengths, np.empty(len(lengths), dtype=np.float32)
+    for group in _groups(lengths):
+        first, firsts = starts[group][0], starts[group] - starts[group][0]
+        cosines = _cosines(compare, documents.states[first : first + lengths[group].sum()])
+        if not specials:
+            # The lowest that a cosine can be.
+            cosines[firsts] = cosines[firsts + lengths[group] - 1] = -1
+        scores[group] = np.maximum.reduceat(cosines, firsts).mean(1)
+    return torch.from_numpy(scores)
 
 
-def _slabs(lengths: np.ndarray) -> Iterator[slice]:
-    start, ends = 0, np.cumsum(lengths)
+def _cosines(compare: torch.nn.Module, states) -> np.ndarray:
+    """Returns the cosines of document tokens with the question's, ``(n_tokens, n_question_tokens)``."""
+    device = compare.weight.device
+    slab, found = torch.zeros(SLAB, states.shape[1], device=device), []
+    for start in range(0, len(states), SLAB):
+        part = tensor(states[start : start + SLAB])
+        slab[: len(part)] = part
+        norms = torch.linalg.vector_norm(slab, dim=1, keepdim=True).clamp_min_(1e-12)
+        found.append((compare(slab) / norms)[: len(part)])
+    return torch.cat(found).cpu().numpy()
+
+
+def _groups(lengths: np.ndarray) -> Iterator[slice]:
+    """Returns consecutive documents that together have at most :data:`GROUP` tokens, or stand alone."""
+    ends, start = np.cumsum(lengths), 0
     while start < len(lengths):
-        before = ends[start] - lengths[start]
-        end = max(start + 1, int(np.searchsorted(ends, before + SLAB, "right")))
+        end = max(start + 1, int(np.searchsorted(ends, ends[start] - lengths[start] + GROUP, "right")))
         yield slice(start, end)
         start = end
