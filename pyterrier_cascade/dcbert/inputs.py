@@ -30,9 +30,9 @@ def checked_lengths(question: torch.Tensor, documents, width: int | None = None)
     return lengths
 
 
-def tensor(values: np.ndarray | torch.Tensor) -> torch.Tensor:
-    """Returns values of an array, which may be a memory-map's, or a tensor as a tensor."""
-    if isinstance(values, torch.Tensor):
-        return values
-    # torch warns of arrays that must not be written to.
-    return torch.from_numpy(values if values.flags.writeable else values.copy())
+def tensor(values: np.ndarray | torch.Tensor, device: torch.device | None = None) -> torch.Tensor:
+    """Returns values of an array, which may be a memory-map's, or a tensor as a tensor, perhaps on a device."""
+    if not isinstance(values, torch.Tensor):
+        # torch warns of arrays that must not be written to.
+        values = torch.from_numpy(values if values.flags.writeable else values.copy())
+    return values if device is None else values.to(device)

@@ -200,7 +200,7 @@ class LastLayer:
         """
         context = torch.empty_like(asked, memory_format=torch.contiguous_format)
         for queries, tokens, into in zip(asked, inputs, context, strict=True):
-            weights = torch.mm(queries, tokens.T).softmax(-1)
+            weights = torch.mm(queries, tokens.T).softmax(-1, torch.float32).to(self.dtype)
             torch.mm(weights, tokens, out=into)
         return context
 
