@@ -1,5 +1,7 @@
 """What all rankers share that read query and document together: texts, tokens, engine, calibration."""
 
+from numbers import Integral
+
 import numpy as np
 import pandas as pd
 
@@ -31,8 +33,10 @@ class PairRanker(NeuralRanker):
     def check_settings(self) -> None:
         """Raises where the settings that all these rankers have cannot be."""
         check_engine(self.engine, self.precision, self.device)
-        if self.max_length is not None and self.max_length < 8:
-            raise ValueError(f"max_length={self.max_length} leaves no room for a query and a document; use 8 or more")
+        if self.max_length is not None and not (isinstance(self.max_length, Integral) and self.max_length >= 8):
+            raise ValueError(f"max_length={self.max_length!r} leaves no room for a query and a document; use 8 or more")
+        if self.token_budget is not None and not (isinstance(self.token_budget, Integral) and self.token_budget >= 1):
+            raise ValueError(f"token_budget={self.token_budget!r}: give a whole number of tokens, 1 or more, or None")
 
     def new_columns(self):
         """Returns the layer that scored and the cost columns."""

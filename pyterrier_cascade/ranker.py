@@ -4,6 +4,7 @@ import dataclasses
 import inspect
 import pickle
 from abc import abstractmethod
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -80,7 +81,7 @@ class Ranker(pt.Transformer):
 
     def __hash__(self):
         """Equal rankers hash alike."""
-        return hash((type(self), repr(self)))
+        return hash((type(self), _key(tuple(self.settings().values()))))
 
     def _arguments(self, skip: tuple[str, ...] = ()) -> list[str]:
         """Returns ``name=value`` for the settings that are not at their default."""
@@ -102,6 +103,13 @@ class Ranker(pt.Transformer):
     def subtransformers(self) -> dict:
         """Returns no inner transformers: a ranker is one box."""
         return {}
+
+
+def _key(value: Any) -> Any:
+    """Returns what is hashed for a setting: equal numbers of other types hash alike, though they print otherwise."""
+    if isinstance(value, tuple | list):
+        return tuple(map(_key, value))
+    return value if isinstance(value, Number) else repr(value)
 
 
 class NeuralRanker(Ranker, pt.Estimator):

@@ -8,6 +8,7 @@ import torch
 import transformers
 from torch import nn
 
+from pyterrier_cascade.cascade.pruning import are_layers
 from pyterrier_cascade.crossencoder.model import PairModel, check_folder, relevance
 from pyterrier_cascade.encoder.families import Head, check_family, layers_of
 from pyterrier_cascade.encoder.layout import POOLINGS
@@ -260,8 +261,8 @@ def _fresh(
 
 def check_heads(layers: Sequence[int] | None, pooling: str | None, outputs: int | None) -> None:
     """Raises unless heads can be made like this, whatever the encoder; None stands for the default."""
-    if layers is not None and (not layers or list(layers) != sorted(set(layers)) or layers[0] < 1):
-        raise ValueError(f"heads at layers {tuple(layers)}: give layers from 1 in ascending order, each once")
+    if layers is not None and not are_layers(layers):
+        raise ValueError(f"heads at layers {layers!r}: give layers from 1 in ascending order, each once")
     if pooling not in (None, *POOLINGS):
         raise ValueError(f"pooling must be one of {', '.join(POOLINGS)}, not {pooling!r}")
     if outputs not in (None, 1, 2):

@@ -20,20 +20,35 @@ Cutoff = Fraction | int
 """A share of the candidates that goes on, or their number."""
 
 
+def is_count(value: object) -> bool:
+    """Returns whether a value is a whole number from 1."""
+    return isinstance(value, Integral) and not isinstance(value, bool) and value >= 1
+
+
+def are_layers(values: object) -> bool:
+    """Returns whether values are numbers of layers in ascending order."""
+    return np.ndim(values) == 1 and len(values) > 0 and all(map(is_count, values)) and bool((np.diff(values) > 0).all())
+
+
 def share(alpha: float) -> Fraction:
-    """Returns what a head keeps that drops a fraction ``alpha``; exact, for ``0.29 * 100`` is 28.999... (CT-25)."""
+    """Returns what a head keeps that drops a fraction ``alpha`` (CT-25)."""
     if isinstance(alpha, bool) or not isinstance(alpha, Real) or not 0 <= alpha < 1:
         raise ValueError(f"alpha={alpha!r} is not a fraction to drop; give one from 0 up to, but not including, 1")
-    return 1 - Fraction(str(alpha))
+    return 1 - _meant(alpha)
 
 
 def cutoff(kept: float) -> Cutoff:
     """Returns a cutoff as ``%`` takes it: an integer keeps so many, a number below 1 keeps such a share."""
-    if isinstance(kept, Integral) and not isinstance(kept, bool) and kept >= 1:
+    if is_count(kept):
         return int(kept)
     if isinstance(kept, Real) and not isinstance(kept, Integral) and 0 < kept < 1:
-        return Fraction(str(kept))
+        return _meant(kept)
     raise ValueError(f"cutoff {kept!r}: give how many candidates to keep (1 or more), or a share between 0 and 1")
+
+
+def _meant(number: float) -> Fraction:
+    """Returns the fraction that a float stands for: ``0.29 * 100`` is 28.999..., and ``1 - 0.9`` a little below 0.1."""
+    return Fraction(str(number)).limit_denominator(10**9)
 
 
 def n_kept(sizes: np.ndarray, cutoff: Cutoff, rounding: str = "floor") -> np.ndarray:

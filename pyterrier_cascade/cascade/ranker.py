@@ -111,7 +111,7 @@ class Cascade(Staged, PairRanker):
         """
         cascade.check_heads(layers, pooling, outputs)
         options = {
-            "layers": None if layers is None else tuple(layers),
+            "layers": None if layers is None else tuple(map(int, layers)),
             "pooling": pooling,
             "outputs": outputs,
             "trust_remote_code": trust_remote_code or None,
@@ -179,7 +179,7 @@ class Cascade(Staged, PairRanker):
 
         settings, model = self.training, self.model.loaded
         heads = model.head_layers
-        watched = settings.watch or heads[-1]
+        watched = heads[-1] if settings.watch is None else settings.watch
         if watched not in heads:
             raise ValueError(f"watch={watched}, but {self.model!r} has heads at layers {heads}")
         labels, questions = train["label"].to_numpy(dtype=np.int64), frames.Blocks.of(train).codes

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from numbers import Integral, Real
+from numbers import Real
 
 import numpy as np
 import pandas as pd
@@ -76,17 +76,18 @@ def check_plan(
     exited: str,
 ) -> None:
     """Raises where these settings cannot be, whatever the heads."""
-    for alpha_of_head in (alpha,) if isinstance(alpha, Real) else alpha:
+    for alpha_of_head in alpha if np.ndim(alpha) == 1 else (alpha,):
         pruning.share(alpha_of_head)
     if counts is not None:
-        if alpha != 0:
+        if np.any(alpha):
             raise ValueError(f"alpha={alpha!r} and counts={counts!r} exclude each other; give one of them")
-        for count in counts:
-            if not isinstance(count, Integral) or count < 1:
-                raise ValueError(f"counts={counts!r}: give whole numbers of candidates to keep, 1 or more")
-    if plan is not None and (not plan or list(plan) != sorted(set(plan))):
+        if np.ndim(counts) != 1 or not all(map(pruning.is_count, counts)):
+            raise ValueError(
+                f"counts={counts!r}: give whole numbers of candidates to keep, 1 or more, for each head but the last"
+            )
+    if plan is not None and not pruning.are_layers(plan):
         raise ValueError(f"plan={plan!r}: give layers in ascending order, each once")
-    if batch_size is not None and batch_size < 1:
+    if batch_size is not None and not pruning.is_count(batch_size):
         raise ValueError(f"batch_size={batch_size!r}: give 1 or more, or None for all of a query's candidates")
     if rounding not in pruning.ROUNDINGS:
         raise ValueError(f"rounding must be one of {', '.join(pruning.ROUNDINGS)}, not {rounding!r}")
@@ -161,9 +162,9 @@ class Staged(Ranker):
 
     def keep_plan(self, alpha, counts, plan, batch_size, rounding, exited) -> None:
         """Stores the settings that all these rankers have, sequences as tuples."""
-        self.alpha = alpha if isinstance(alpha, Real) else tuple(alpha)
-        self.counts = None if counts is None else tuple(counts)
-        self.plan = None if plan is None else tuple(plan)
+        self.alpha, self.counts, self.plan = (
+            tuple(given) if np.ndim(given) == 1 else given for given in (alpha, counts, plan)
+        )
         self.batch_size, self.rounding, self.exited = batch_size, rounding, exited
 
     def check_settings(self) -> None:
@@ -223,6 +224,12 @@ class Staged(Ranker):
         return Stage(self, layer)
 
     __iter__ = None
+
+    def __mod__(self, kept: float):
+        """Returns this and a cutoff: ``% 20`` keeps 20 candidates, ``% 0.6`` keeps 60%."""
+        from pyterrier_cascade.cascade.stages import cut
+
+        return self >> cut(kept)
 
 
 def layers_run(layers: Sequence[int], reuses_encodings: bool) -> np.ndarray:

@@ -69,14 +69,18 @@ class FractionCutoff(pt.Transformer):
         return {"label": f"% {self.fraction}", "help_url": HELP_URL}
 
 
+def cut(kept: float) -> pt.RankCutoff | FractionCutoff:
+    """Returns the transformer that ``% kept`` means: ``% 20`` keeps 20 candidates, ``% 0.6`` keeps 60%."""
+    cutoff = pruning.cutoff(kept)
+    return pt.RankCutoff(cutoff) if isinstance(cutoff, int) else FractionCutoff(kept)
+
+
 class _Cut(pt.Transformer):
     """What ``%`` takes more of than numbers of candidates."""
 
     def __mod__(self, kept: float):
         """Returns this and a cutoff: ``% 20`` keeps 20 candidates, ``% 0.6`` keeps 60%."""
-        cutoff = pruning.cutoff(kept)
-        parts = self.parts if isinstance(self, Stages) else (self,)
-        return Stages(*parts, pt.RankCutoff(cutoff) if isinstance(cutoff, int) else FractionCutoff(kept))
+        return Stages(*(self.parts if isinstance(self, Stages) else (self,)), cut(kept))
 
 
 class Stage(_Cut):

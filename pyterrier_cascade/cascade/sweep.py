@@ -98,10 +98,14 @@ class Sweep:
 
 def swept(trace, qrels, measures, alphas, plan, batch_size, rounding, exited) -> Sweep:
     """Returns a sweep; the arguments are those of ``Trace.sweep``."""
+    if isinstance(measures, str | ir_measures.Measure):
+        measures = [measures]
     measures = [ir_measures.parse_measure(measure) if isinstance(measure, str) else measure for measure in measures]
     if not measures:
         raise ValueError("give at least one measure")
     n_drops = len(trace.layers if plan is None else plan) - 1
+    if isinstance(alphas, Real):
+        raise ValueError(f"alphas={alphas!r}: give a list of settings")
     alphas = list(product(GRID, repeat=n_drops)) if alphas is None else list(alphas)
     if not alphas:
         raise ValueError("alphas is empty; give at least one setting")

@@ -106,7 +106,7 @@ class Trace(pt.Artifact):
         frames.validate(candidates, context=ranker, text_field=ranker.text_field)
         meta = KIND | {
             "ranker": repr(ranker),
-            "fingerprint": ranker.fingerprint() if path is not None else None,
+            "fingerprint": ranker.fingerprint(),
             "layers": list(ranker.head_layers),
             "full_layers": ranker.full_layers,
             "reuses_encodings": ranker.reuses_encodings,
@@ -137,6 +137,8 @@ class Trace(pt.Artifact):
         return trace
 
     def _add(self, ranker: Staged, candidates: pd.DataFrame) -> None:
+        if not len(candidates):
+            return
         blocks = frames.Blocks.of(candidates)
         known = {qid: number for number, qid in enumerate(self.qids)}
         rows = frames.ranking(candidates, blocks, np.zeros(len(candidates)))
@@ -327,7 +329,7 @@ class Trace(pt.Artifact):
 
         Args:
             qrels: The judgements.
-            measures: Measures of ir-measures.
+            measures: Measures of ir-measures, or one of them.
             alphas: Numbers, or a tuple for each setting with a number for each head but the last; by default all
                 combinations of .1 to .6, which are 1,296 for five heads (CT-61).
             plan: The layers whose heads are asked.

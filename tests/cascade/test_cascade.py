@@ -217,6 +217,18 @@ def test_repr_can_be_typed_back_in():
     assert eval(repr(ranker)) == ranker and hash(eval(repr(ranker))) == hash(ranker) != hash(_cascade())
 
 
+def test_equal_numbers_of_other_types_are_equal_rankers():
+    for one, two in ((0.4, np.float64(0.4)), (0, 0.0), ((0, 0.5), [0.0, np.float64(0.5)])):
+        assert _cascade()(alpha=one) == _cascade()(alpha=two) and hash(_cascade()(alpha=one)) == hash(
+            _cascade()(alpha=two)
+        )
+
+
+def test_layers_given_as_numpy_numbers_can_be_saved(encoder, tmp_path):
+    Cascade.from_pretrained(encoder, layers=np.array([2, 6])).save_pretrained(str(tmp_path / "saved"))
+    assert Cascade.from_pretrained(str(tmp_path / "saved")).head_layers == (2, 6)
+
+
 def test_pickles_are_small_and_score_alike(cascade):
     frame = candidates([8])
     ranker = cascade(alpha=0.5)
@@ -248,6 +260,19 @@ def test_fresh_heads_are_said(encoder):
         ({"alpha": 1}, "alpha=1 is not a fraction to drop; give one from 0 up to, but not including, 1"),
         ({"alpha": -0.1}, "alpha=-0.1 is not a fraction to drop"),
         ({"alpha": (0.3, 1.2)}, "alpha=1.2 is not a fraction to drop"),
+        ({"alpha": "0.4"}, "alpha='0.4' is not a fraction to drop"),
+        ({"alpha": None}, "alpha=None is not a fraction to drop"),
+        ({"alpha": np.array(0.3)}, "alpha=array(0.3) is not a fraction to drop"),
+        ({"counts": 5}, "counts=5: give whole numbers of candidates to keep, 1 or more, for each head but the last"),
+        ({"counts": (True, 2)}, "counts=(True, 2): give whole numbers of candidates to keep, 1 or more"),
+        ({"plan": 4}, "plan=4: give layers in ascending order, each once"),
+        ({"plan": (None, 4)}, "plan=(None, 4): give layers in ascending order, each once"),
+        ({"plan": (2.0, 4)}, "plan=(2.0, 4): give layers in ascending order, each once"),
+        ({"batch_size": 2.5}, "batch_size=2.5: give 1 or more, or None for all of a query's candidates"),
+        ({"token_budget": 0}, "token_budget=0: give a whole number of tokens, 1 or more, or None"),
+        ({"token_budget": "many"}, "token_budget='many': give a whole number of tokens, 1 or more, or None"),
+        ({"layers": 5}, "heads at layers 5: give layers from 1 in ascending order, each once"),
+        ({"layers": (2.0, 4.0)}, "heads at layers (2.0, 4.0): give layers from 1 in ascending order, each once"),
         ({"counts": (5, 0)}, "counts=(5, 0): give whole numbers of candidates to keep, 1 or more"),
         ({"counts": (0.5, 2)}, "counts=(0.5, 2): give whole numbers of candidates to keep, 1 or more"),
         ({"counts": (5, 2), "alpha": 0.3}, "alpha=0.3 and counts=(5, 2) exclude each other; give one of them"),

@@ -184,6 +184,16 @@ def test_a_fraction_anywhere():
     assert len(FractionCutoff(0.5)(frame.iloc[:0])) == 0
 
 
+def test_cutoffs_behind_a_whole_cascade(cascade):
+    frame = candidates([7, 1, 4])
+    assert repr(cascade % 0.5) == f"({cascade!r} >> FractionCutoff(0.5))"
+    out = cascade(frame)
+    assert_frame_equal((cascade % 0.5)(frame), FractionCutoff(0.5)(out))
+    assert_frame_equal((cascade % np.int64(3))(frame), out[out["rank"] < 3].reset_index(drop=True))
+    with pytest.raises(ValueError, match=re.escape("cutoff 1.5: give how many candidates to keep")):
+        cascade % 1.5
+
+
 def test_other_settings_of_the_same_weights_are_not_fused(cascade):
     pipeline = (cascade[2] % 5 >> cascade(max_length=32)[6]).compile()
     assert [type(part).__name__ for part in pipeline] == ["Stages", "Stage"]

@@ -134,6 +134,7 @@ def test_a_sweep_breaks_ties_as_the_cascade_does(trace, frame, batch_size):
 def test_the_grid_of_the_paper(trace, frame):
     """CT-61: 1,296 settings; CT-35: their ends."""
     sweep = trace.sweep(qrels_of(frame), ["AP"])
+    assert_frame_equal(trace.sweep(qrels_of(frame), AP).frame, sweep.frame)
     assert len(sweep) == 1296 and sweep.frame["alpha"].iloc[[0, -1]].tolist() == [(0.1,) * 4, (0.6,) * 4]
 
 
@@ -183,6 +184,8 @@ def test_on_disk_it_is_the_same_and_small(cascade, frame, trace, tmp_path):
     with pytest.raises(FileExistsError, match="exists; give another path, or delete it"):
         kept.save(tmp_path / "saved")
     assert repr(Trace(tmp_path / "saved")).endswith("5 questions, 59 candidates, heads at layers (2, 3, 4, 5, 6)>")
+    more = pd.concat([frame, candidates([3]).assign(qid="later")])
+    assert len(cascade.trace(more, tmp_path / "saved")) == sum(SIZES) + 3
 
 
 def test_it_goes_on_where_it_stood(cascade, frame, tmp_path, monkeypatch):
@@ -222,6 +225,15 @@ def test_questions_are_added(cascade, frame, tmp_path):
         cascade.trace(frame[frame["docno"] != "d3-7"], tmp_path / "trace")
 
 
+def test_nobody_to_trace(cascade, frame, tmp_path):
+    empty = cascade.trace(frame.iloc[:0], tmp_path / "trace")
+    assert len(empty) == 0 and list(empty.results(0.4).columns) == COLUMNS and len(empty.results(0.4)) == 0
+    with pytest.raises(ValueError, match="the qrels judge none of the 0 questions of the trace"):
+        empty.sweep(qrels_of(frame), [AP])
+    assert len(cascade.trace(frame, tmp_path / "trace")) == sum(SIZES)
+    assert len(cascade.trace(frame.iloc[:0], tmp_path / "trace")) == sum(SIZES)
+
+
 def test_the_trace_of_another_model_is_refused(cascade, encoder, frame, tmp_path):
     cascade.trace(frame, tmp_path / "trace")
     message = re.escape(f"was made by {cascade!r}, whose weights or settings are not those of")
@@ -250,6 +262,8 @@ def test_bad_input(cascade, trace, frame, tmp_path):
         trace.sweep(qrels_of(frame), [AP], alphas=[(0.1, 0.2)])
     with pytest.raises(ValueError, match="alphas is empty; give at least one setting"):
         trace.sweep(qrels_of(frame), [AP], alphas=[])
+    with pytest.raises(ValueError, match=re.escape("alphas=0.3: give a list of settings")):
+        trace.sweep(qrels_of(frame), [AP], alphas=0.3)
     with pytest.raises(ValueError, match="give at least one measure"):
         trace.sweep(qrels_of(frame), [])
     with pytest.raises(ValueError, match="the qrels judge none of the 5 questions of the trace; are they its own"):

@@ -126,6 +126,8 @@ def test_the_watched_head_ends_the_training(tmp_path):
     assert (course["dev_map"] == course["dev_map_2"]).all()
     with pytest.raises(ValueError, match=re.escape("has heads at layers (1, 2, 3)")):
         cascade(training=CascadeTraining(watch=5)).fit_candidates(questions(30, 1), questions(10, 2))
+    with pytest.raises(ValueError, match=re.escape("watch=0, but")):
+        cascade(training=CascadeTraining(watch=0)).fit_candidates(questions(30, 1), questions(10, 2))
 
 
 def test_what_was_trained_is_saved_with_its_card(tmp_path):
