@@ -44,6 +44,7 @@ setup(
         "pyterrier.artifact": [
             "sparse_index.bm25s = pyterrier_cascade.bm25:BM25",
             "cascade_trace.npy = pyterrier_cascade.cascade.trace:Trace",
+            "dcbert_cache.shards = pyterrier_cascade.dcbert.cache:DocumentCache",
         ],
     },
     classifiers=[

@@ -12,6 +12,7 @@ _HOME = {
     "Cascade": "pyterrier_cascade.cascade.ranker",
     "CascadeTraining": "pyterrier_cascade.cascade.training",
     "CrossEncoder": "pyterrier_cascade.crossencoder.ranker",
+    "DocumentCache": "pyterrier_cascade.dcbert.cache",
     "FineTune": "pyterrier_cascade.tanda.baselines",
     "FractionCutoff": "pyterrier_cascade.cascade.stages",
     "HierarchicalArchitecture": "pyterrier_cascade.hierarchical.model",

@@ -1,0 +1,226 @@
+"""Filling a document cache: shard by shard, as often as it takes."""
+
+import errno
+import math
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyterrier as pt
+
+from pyterrier_cascade.dcbert import files
+from pyterrier_cascade.dcbert.layout import END, META, opened, read_end, read_meta, shard_numbers, up_to_date
+from pyterrier_cascade.dcbert.quantise import DTYPES
+from pyterrier_cascade.dcbert.shards import Shard, ShardWriter, encoded, hashed, shard_name
+
+Encode = Callable[[list[str]], tuple[np.ndarray, np.ndarray, np.ndarray]]
+
+
+@dataclass(frozen=True)
+class Builder:
+    """Fills a cache with the documents of a corpus; see :meth:`DocumentCache.build`.
+
+    Attributes:
+        folder: The folder of the cache.
+        encode: Gives the token states of texts.
+        meta: What ``pt_meta.json`` says of the cache.
+        batch_size: How many texts are encoded together.
+        mine: Says which shards this process does.
+        n_documents: The size of the corpus, where it is known.
+        text_field: The field with the text.
+        verbose: Whether it says what it does.
+    """
+
+    folder: Path
+    encode: Encode
+    meta: Mapping[str, Any]
+    batch_size: int
+    mine: Callable[[int], bool]
+    n_documents: int | None
+    text_field: str
+    verbose: bool
+
+    def run(self, corpus: Iterable[Mapping[str, Any]]) -> None:
+        """Writes the shards that are not there, and compares those that are to the corpus."""
+        lost = f"the disk with {str(self.folder)!r} is full; what was finished is kept: make room, run the same again"
+        with files.full_disk_named(lost), files.Writer(self.folder) as writer:
+            self._claim(writer)
+            with self._bar() as bar:
+                seen, first = np.empty(0, "<u8"), True
+                n_documents = number = 0
+                for number, documents in enumerate(self._chunks(corpus)):
+                    n_documents += len(documents)
+                    docnos = [docno for docno, _ in documents]
+                    hashes = hashed(encoded(docnos))
+                    self._refuse_repeated(docnos, hashes, seen, number)
+                    seen = np.sort(np.concatenate([seen, hashes]), kind="stable")
+                    if (self.folder / shard_name(number)).is_dir():
+                        self._compare(number, documents)
+                    elif self.mine(number):
+                        self._write(writer, number, documents, bar, first)
+                        first = False
+            self._end(writer, {"n_documents": n_documents, "n_shards": number + 1})
+            up_to_date(self.folder, self.meta, writer)
+
+    def _claim(self, writer: files.Writer) -> None:
+        with writer.alone():
+            if not (self.folder / META).is_file():
+                others = [path.name for path in self.folder.iterdir() if not path.name.startswith(".")]
+                if others:
+                    raise FileExistsError(f"{str(self.folder)!r} exists and is no document cache; give another path")
+                writer.publish(META, files.sealed(dict(self.meta)))
+        there = read_meta(self.folder)
+        for key in sorted(self.meta.keys() | there.keys() - {files.SEAL}):
+            old, new = there.get(key), self.meta.get(key)
+            if old != new:
+                raise ValueError(
+                    f"the cache at {str(self.folder)!r} has {key} {old!r}, this build {new!r}; "
+                    "build with the same settings, or give another path"
+                )
+
+    def _bar(self):
+        total = None
+        if self.n_documents is not None:
+            total = sum(self._sizes_to_do().values())
+        return pt.tqdm(total=total, desc="encoding documents", unit=" documents", disable=not self.verbose)
+
+    def _sizes_to_do(self) -> dict[int, int]:
+        size, there = self.meta["shard_size"], set(shard_numbers(self.folder))
+        return {
+            number: min(size, self.n_documents - number * size)
+            for number in range(math.ceil(self.n_documents / size))
+            if self.mine(number) and number not in there
+        }
+
+    def _chunks(self, corpus: Iterable[Mapping[str, Any]]) -> Iterator[list[tuple[str, str]]]:
+        documents = (self._document(number, document) for number, document in enumerate(corpus))
+        chunk = list(islice(documents, self.meta["shard_size"]))
+        while True:
+            yield chunk
+            if not (chunk := list(islice(documents, self.meta["shard_size"]))):
+                return
+
+    def _document(self, number: int, document: Mapping[str, Any]) -> tuple[str, str]:
+        values = []
+        for field in ("docno", self.text_field):
+            if field not in document:
+                raise KeyError(f"document {number} has no {field!r}, only {', '.join(map(repr, document))}")
+            if not isinstance(document[field], str):
+                value = document[field]
+                raise ValueError(f"the {field} of document {number} is {value!r} ({type(value).__name__}), not a str")
+            values.append(document[field])
+        if not values[0]:
+            raise ValueError(f"document {number} has an empty docno")
+        return values[0], values[1]
+
+    def _refuse_repeated(self, docnos: Sequence[str], hashes: np.ndarray, seen: np.ndarray, number: int) -> None:
+        counts = Counter(docnos)
+        repeated = [docno for docno, count in counts.items() if count > 1]
+        if not repeated and len(seen):
+            places = np.searchsorted(seen, hashes).clip(max=len(seen) - 1)
+            alike = [docnos[place] for place in np.flatnonzero(seen[places] == hashes)]
+            # Only what another process is still writing cannot be compared here; the catalog refuses it then.
+            earlier = [shard for shard in range(number) if (self.folder / shard_name(shard)).is_dir()] if alike else []
+            others = {docno for shard in earlier for docno in self._shard(shard).docnos()}
+            repeated = [docno for docno in alike if docno in others]
+        if repeated:
+            more = f" and {len(repeated) - 1} more docnos" * (len(repeated) > 1)
+            raise ValueError(
+                f"docno {repeated[0]!r}{more} given to more than one document; drop or rename the repeated ones"
+            )
+
+    def _shard(self, number: int) -> Shard:
+        return opened(self.folder, number, self.meta)
+
+    def _compare(self, number: int, documents: Sequence[tuple[str, str]]) -> None:
+        shard = self._shard(number)
+        if shard.meta["corpus"] == _digest(documents):
+            return
+        there, here = shard.docnos(), [docno for docno, _ in documents]
+        what = "the same docnos with other texts"
+        if there != here:
+            place = next((i for i, pair in enumerate(zip(there, here, strict=False)) if pair[0] != pair[1]), None)
+            what = f"{len(there)} documents where the corpus has {len(here)}"
+            if place is not None:
+                what = f"document {there[place]!r} where the corpus has {here[place]!r}"
+        raise ValueError(
+            f"{shard_name(number)} of {str(self.folder)!r} was made from another corpus: it holds {what}; give the "
+            "same corpus in the same order, or another path"
+        )
+
+    def _write(self, writer: files.Writer, number: int, documents: Sequence[tuple[str, str]], bar, first: bool):
+        settings = {key: self.meta[key] for key in ("dtype", "width", "fingerprint")}
+        with writer.publishing(shard_name(number)) as folder, ShardWriter(folder, settings) as shard:
+            for start in range(0, len(documents), self.batch_size):
+                docnos, texts = (list(part) for part in zip(*documents[start : start + self.batch_size], strict=True))
+                states, lengths, owner = self._checked(docnos, *self.encode(texts))
+                if first and not start:
+                    self._announce(len(states) / len(docnos), len(documents))
+                shard.add(docnos, states, lengths, owner)
+                bar.update(len(docnos))
+            shard.finish(corpus=_digest(documents))
+
+    def _checked(self, docnos: Sequence[str], states, lengths, owner) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        states, lengths, owner = np.ascontiguousarray(states, np.float32), np.asarray(lengths), np.asarray(owner)
+        if states.ndim != 2 or states.shape[1] != self.meta["width"]:
+            raise ValueError(f"encode returned states of shape {states.shape}, not (n_tokens, {self.meta['width']})")
+        if len(lengths) != len(owner) or lengths.sum() != len(states):
+            raise ValueError(
+                f"encode returned {len(lengths)} lengths that sum to {lengths.sum()} for {len(states)} tokens, and "
+                f"{len(owner)} owners; they must agree"
+            )
+        if not np.array_equal(np.unique(owner), np.arange(len(docnos))) or (np.diff(owner) < 0).any():
+            raise ValueError(f"the owners that encode returns must ascend and name each of the {len(docnos)} documents")
+        if (lengths < 1).any():
+            raise ValueError(
+                f"encode returned an entry without tokens for document {docnos[owner[lengths.argmin()]]!r}"
+            )
+        return states, lengths.astype(np.int64), owner.astype(np.int64)
+
+    def _announce(self, tokens: float, in_shard: int) -> None:
+        if self.n_documents is None:
+            to_do, who = in_shard, "its first shard"
+        else:
+            to_do = sum(self._sizes_to_do().values())
+            who = f"{to_do:,} documents of {tokens:.0f} tokens"
+        row = self.meta["width"] * DTYPES[self.meta["dtype"]].itemsize + 4 * (self.meta["dtype"] == "int8")
+        # The small files of a document and its line in the catalog are about a hundred bytes.
+        needed, free = to_do * (tokens * row + 100), shutil.disk_usage(self.folder).free
+        sizes = f"about {readable(needed)} for {who} in {self.meta['dtype']}; the disk has {readable(free)} free"
+        if needed > free:
+            raise OSError(
+                errno.ENOSPC,
+                f"{str(self.folder)!r} needs {sizes}: make room, or choose another path, dtype='int8' or a smaller "
+                f"max_length ({os.strerror(errno.ENOSPC)})",
+            )
+        if self.verbose:
+            pt.tqdm.write(f"{self.folder}: {sizes}")
+
+    def _end(self, writer: files.Writer, fields: dict[str, int]) -> None:
+        there = read_end(self.folder)
+        if not there:
+            writer.publish(END, files.sealed(fields))
+        elif there["n_documents"] != fields["n_documents"]:
+            raise ValueError(
+                f"{str(self.folder)!r} was made from another corpus: of {there['n_documents']} documents, where this "
+                f"one has {fields['n_documents']}; give the same corpus, or another path"
+            )
+
+
+def _digest(documents: Sequence[tuple[str, str]]) -> str:
+    return files.seal({"documents": documents})
+
+
+def readable(n_bytes: float) -> str:
+    """Returns a number of bytes as people read it."""
+    for unit in ("bytes", "KB", "MB", "GB"):
+        if n_bytes < 1000:
+            return f"{n_bytes:.3g} {unit}"
+        n_bytes /= 1000
+    return f"{n_bytes:.3g} TB"

@@ -1,0 +1,213 @@
+"""A shard of the document cache: a folder that is there whole or not at all."""
+
+import hashlib
+import io
+import zlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pyterrier_cascade.dcbert import files
+from pyterrier_cascade.dcbert.quantise import DTYPES, quantise, unstorable
+from pyterrier_cascade.strings import Strings
+
+META = "shard.json"
+TOKENS, SCALES = "tokens.bin", "scales.bin"
+DOCNOS = "docnos"
+# Read with the documents' bytes and names these say all that a shard knows: where the entries of each document begin,
+# where the tokens of each entry begin, the checksum of each document and the hash of its docno.
+ARRAYS = {"entries": "<u8", "offsets": "<u8", "checks": "<u4", "hashes": "<u8"}
+REMEDY = "delete that folder and build the cache again, which does this shard only"
+
+
+def shard_name(number: int) -> str:
+    """Returns the name of a shard's folder."""
+    return f"shard-{number:05d}"
+
+
+def encoded(docnos: Sequence[str]) -> list[bytes]:
+    """Returns docnos as bytes."""
+    try:
+        return [docno.encode("utf-8", "surrogatepass") for docno in docnos]
+    except AttributeError:
+        wrong = next(docno for docno in docnos if not isinstance(docno, str))
+        raise ValueError(f"docno {wrong!r} is {type(wrong).__name__}, not str") from None
+
+
+def hashed(docnos: Sequence[bytes]) -> np.ndarray:
+    """Returns a number for each docno ``(n,)``, the same on any machine."""
+    digests = b"".join(hashlib.blake2b(docno, digest_size=8).digest() for docno in docnos)
+    return np.frombuffer(digests, "<u8")
+
+
+def checksum(docno: bytes, lengths: np.ndarray, states: np.ndarray, scales: np.ndarray | None) -> int:
+    """Returns the CRC-32 of all that is stored of a document.
+
+    Args:
+        docno: Its docno.
+        lengths: The tokens of each of its entries ``(n_entries,)``.
+        states: Its bytes in ``tokens.bin``.
+        scales: Its bytes in ``scales.bin``, for int8.
+    """
+    check = zlib.crc32(np.ascontiguousarray(lengths, "<i8"), zlib.crc32(docno))
+    check = zlib.crc32(states, check)
+    return check if scales is None else zlib.crc32(scales, check)
+
+
+def as_bytes(array: np.ndarray) -> np.ndarray:
+    """Returns the bytes of an array ``(n_bytes,)``, uncopied."""
+    return array.reshape(-1).view(np.uint8)
+
+
+class ShardWriter:
+    """Writes a shard into a folder, some documents at a time. The same input gives the same bytes.
+
+    Args:
+        folder: An empty folder.
+        settings: What ``shard.json`` says of the model: ``dtype``, ``width``, ``fingerprint``.
+    """
+
+    def __init__(self, folder: Path, settings: dict[str, Any]):
+        self.folder, self.settings = folder, settings
+        self.docnos: list[str] = []
+        self.lengths = [np.empty(0, np.int64)]
+        self.n_entries = [np.empty(0, np.int64)]
+        self.checks: list[int] = []
+
+    def __enter__(self):
+        self.tokens = open(self.folder / TOKENS, "wb")
+        self.scales = open(self.folder / SCALES, "wb") if self.settings["dtype"] == "int8" else None
+        return self
+
+    def __exit__(self, *error):
+        self.tokens.close()
+        if self.scales:
+            self.scales.close()
+
+    def add(self, docnos: Sequence[str], states: np.ndarray, lengths: np.ndarray, owner: np.ndarray) -> None:
+        """Adds documents.
+
+        Args:
+            docnos: Their names.
+            states: Their tokens end to end ``(n_tokens, width)`` in float32.
+            lengths: The tokens of each entry ``(n_entries,)``.
+            owner: The document of each entry as a number, ascending ``(n_entries,)``.
+        """
+        ends = np.cumsum(lengths)
+        bad = unstorable(states, self.settings["dtype"])
+        if bad is not None:
+            docno = docnos[owner[np.searchsorted(ends, bad, "right")]]
+            row = states[bad]
+            kind = "NaN" if np.isnan(row).any() else f"{row[np.argmax(np.abs(row))]:g}"
+            raise ValueError(
+                f"the states of document {docno!r} hold {kind}, which {self.settings['dtype']} cannot store; "
+                "the model's weights are broken, or use dtype='int8'"
+            )
+        stored, scales = quantise(states, self.settings["dtype"])
+        counts = np.bincount(owner, minlength=len(docnos))
+        edges = np.concatenate([[0], ends])[np.concatenate([[0], np.cumsum(counts)])]
+        for docno, own, start, end in zip(
+            encoded(docnos), np.split(lengths, np.cumsum(counts)[:-1]), edges[:-1], edges[1:], strict=True
+        ):
+            own_scales = None if scales is None else as_bytes(scales[start:end])
+            self.checks.append(checksum(docno, own, as_bytes(stored[start:end]), own_scales))
+        self.docnos += docnos
+        self.lengths.append(np.asarray(lengths, np.int64))
+        self.n_entries.append(counts)
+        self.tokens.write(stored.data)
+        if scales is not None:
+            self.scales.write(scales.data)
+
+    def finish(self, **more: Any) -> None:
+        """Writes the small files, and last ``shard.json`` with the sizes and checksums of all."""
+        self.__exit__()
+        lengths, n_entries = np.concatenate(self.lengths), np.concatenate(self.n_entries)
+        Strings.pack(self.docnos).save(self.folder, DOCNOS)
+        arrays = {
+            "entries": np.concatenate([[0], np.cumsum(n_entries)]),
+            "offsets": np.concatenate([[0], np.cumsum(lengths)]),
+            "checks": self.checks,
+            "hashes": hashed(encoded(self.docnos)),
+        }
+        for name, dtype in ARRAYS.items():
+            np.save(self.folder / f"{name}.npy", np.asarray(arrays[name]).astype(dtype), allow_pickle=False)
+        fields = self.settings | more | {
+            "n_documents": len(self.docnos),
+            "n_entries": len(lengths),
+            "n_tokens": int(lengths.sum()),
+            "files": {
+                path.name: {"bytes": path.stat().st_size, "sha256": files.sha256(path)}
+                for path in sorted(self.folder.iterdir())
+            },
+        }  # fmt: skip
+        (self.folder / META).write_bytes(files.sealed(fields))
+
+
+class Shard:
+    """A shard on disk. Opening it reads ``shard.json`` and looks at the sizes of the files, and no more.
+
+    Args:
+        folder: The shard's folder.
+        settings: What it must have been made with, ``dtype``, ``width`` and ``fingerprint`` (others are not looked at).
+    """
+
+    def __init__(self, folder: Path, settings: dict[str, Any]):
+        self.folder = folder
+        if not folder.is_dir():
+            raise FileNotFoundError(f"shard {str(folder)!r} is missing; build the cache again, which does it only")
+        try:
+            self.meta = files.read_sealed(folder / META)
+        except (ValueError, OSError) as error:
+            raise ValueError(f"{str(folder / META)!r} is missing or damaged; {REMEDY}") from error
+        for name, file in self.meta["files"].items():
+            if not (folder / name).is_file() or (folder / name).stat().st_size != file["bytes"]:
+                raise ValueError(f"{str(folder / name)!r} is missing or not of its {file['bytes']} bytes; {REMEDY}")
+        for key in ("fingerprint", "dtype", "width"):
+            if self.meta[key] != settings[key]:
+                raise ValueError(
+                    f"shard {str(folder)!r} has {key} {self.meta[key]!r}, the cache {settings[key]!r}; a shard of "
+                    "another cache? Take it away, and use DocumentCache.merge to join caches"
+                )
+
+    @property
+    def n_documents(self) -> int:
+        """How many documents it holds."""
+        return self.meta["n_documents"]
+
+    @property
+    def row_bytes(self) -> int:
+        """How many bytes a token has in ``tokens.bin``."""
+        return self.meta["width"] * DTYPES[self.meta["dtype"]].itemsize
+
+    def array(self, name: str) -> np.ndarray:
+        """Returns one of its small arrays, once its checksum has been compared."""
+        path = self.folder / f"{name}.npy"
+        content = path.read_bytes()
+        if hashlib.sha256(content).hexdigest() != self.meta["files"][path.name]["sha256"]:
+            raise ValueError(f"{str(path)!r} is damaged: it is not what was written; {REMEDY}")
+        return np.load(io.BytesIO(content), allow_pickle=False)
+
+    def docnos(self) -> list[str]:
+        """Returns the names of its documents."""
+        packed = Strings(self.array(f"{DOCNOS}.bytes"), self.array(f"{DOCNOS}.ends"))
+        return packed.take(np.arange(len(packed))).tolist()
+
+    def read(self, name: str, spans: Iterable[tuple[int, np.ndarray]]) -> None:
+        """Reads parts of a flat file.
+
+        Args:
+            name: ``tokens.bin`` or ``scales.bin``.
+            spans: Where each part begins in bytes, and the bytes to fill.
+        """
+        # Not mapped: a file that is cut while it is in use is an error here and would be the end of the process
+        # there, no page of it counts as this process's memory, and thousands of shards need no open files.
+        with open(self.folder / name, "rb", buffering=0) as file:
+            for start, wanted in spans:
+                file.seek(start)
+                while len(wanted):
+                    n = file.readinto(wanted)
+                    if not n:
+                        raise ValueError(f"{str(file.name)!r} ends too early; {REMEDY}")
+                    wanted = wanted[n:]
