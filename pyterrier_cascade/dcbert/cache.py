@@ -13,26 +13,34 @@ import pyterrier as pt
 
 from pyterrier_cascade.dcbert import files
 from pyterrier_cascade.dcbert.building import Builder, Encode
+from pyterrier_cascade.dcbert.catalog import Catalog, Spans
 from pyterrier_cascade.dcbert.layout import KIND, open_catalog, opened, read_end, read_meta
 from pyterrier_cascade.dcbert.quantise import DTYPES, check_dtype, restore
-from pyterrier_cascade.dcbert.shards import REMEDY, SCALES, TOKENS, Shard, as_bytes, checksum, shard_name
+from pyterrier_cascade.dcbert.shards import (
+    MOST_DOCUMENTS,
+    REMEDY,
+    SCALES,
+    TOKENS,
+    Shard,
+    as_bytes,
+    checksum,
+    shard_name,
+)
 
 
 @dataclass(frozen=True)
 class States:
-    """The token states of some documents, end to end.
+    """The token states of some entries, end to end.
 
     Attributes:
         states: In fp16 or int8 ``(n_tokens, width)``.
+        lengths: The tokens of each entry ``(n,)``.
         scales: What each token of int8 states is multiplied by, in float32 ``(n_tokens,)``; None for fp16.
-        lengths: The tokens of each entry: a document, or a passage of a long one ``(n_entries,)``.
-        owner: The document of each entry, as its place among those that were asked for, ascending ``(n_entries,)``.
     """
 
     states: np.ndarray
-    scales: np.ndarray | None
     lengths: np.ndarray
-    owner: np.ndarray
+    scales: np.ndarray | None = None
 
     def fp32(self) -> np.ndarray:
         """Returns the states in float32 ``(n_tokens, width)``."""
@@ -50,8 +58,8 @@ class DocumentCache(pt.Artifact):
     first looked, until :meth:`refresh`.
 
     A wrong state is never returned. A wrong size, a shard of another model and a changed ``shard.json`` are refused
-    when a shard is first used; a changed byte of a document's states, scales, lengths or docno when the document is
-    read, by its CRC-32; a changed byte anywhere by :meth:`verify`, by SHA-256. Opening costs the same whatever the
+    when a shard is first used; a changed byte in a document's states, scales, lengths or docno when it is read, by its
+    CRC-32; a changed byte anywhere by :meth:`verify`, by SHA-256. Opening costs the same whatever the
     size, and next to no memory.
 
     Args:
@@ -96,8 +104,8 @@ class DocumentCache(pt.Artifact):
             encode: Gives for texts their token states ``(n_tokens, width)`` end to end in float32, the tokens of each
                 entry ``(n_entries,)`` and the text of each entry as an ascending number ``(n_entries,)``. An entry is
                 a text, or a passage of a long one.
-            meta: What a reader must know of the model: ``model`` (its name), ``fingerprint``, ``width``,
-                ``max_length`` and further settings.
+            meta: What a reader must know of the model: ``model`` (its name), ``fingerprint``, ``width`` and further
+                settings, all that JSON knows.
             dtype: ``"fp16"``, or ``"int8"`` with a scale per token: half the disk.
             shard_size: Documents in a shard.
             batch_size: Texts that are encoded together.
@@ -110,7 +118,9 @@ class DocumentCache(pt.Artifact):
         for name, value in (("shard_size", shard_size), ("batch_size", batch_size), ("width", meta.get("width"))):
             if not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name} is {value!r}; give a whole number of 1 or more")
-        if missing := [name for name in ("model", "fingerprint", "max_length") if name not in meta]:
+        if shard_size > MOST_DOCUMENTS:
+            raise ValueError(f"shard_size is {shard_size}; at most {MOST_DOCUMENTS}")
+        if missing := [name for name in ("model", "fingerprint") if name not in meta]:
             raise ValueError(f"meta has no {', '.join(missing)}; a reader must know them")
         numbers = None if shards is None else frozenset(shards)
         Builder(
@@ -126,12 +136,12 @@ class DocumentCache(pt.Artifact):
         return cls(path)
 
     @cached_property
-    def _catalog(self):
+    def _catalog(self) -> Catalog:
         catalog, self._aside = open_catalog(self.path, self.meta)
         return catalog
 
     def refresh(self) -> "DocumentCache":
-        """Sees the shards that were added since it first looked, and returns itself. Positions stay valid."""
+        """Sees the shards that were added since it first looked, and returns itself."""
         self.__dict__.pop("_catalog", None)
         self._shards = {}
         return self
@@ -174,64 +184,71 @@ class DocumentCache(pt.Artifact):
         return read_end(self.path) is not None and not self.missing
 
     @property
-    def positions(self) -> np.ndarray:
-        """The positions of all documents, ascending ``(n_documents,)``: their numbers in the corpus."""
-        return self._catalog.positions(np.arange(len(self)))
+    def documents(self) -> np.ndarray:
+        """The numbers of all documents, in the order of the corpus ``(n_documents,)``."""
+        return self._catalog.numbered(np.arange(len(self)))
 
     def find(self, docnos: Sequence[str]) -> np.ndarray:
-        """Returns the positions of documents, -1 for those that are not here ``(n,)``."""
+        """Returns the numbers of documents, -1 for those that are not here ``(n,)``.
+
+        They stay the same when shards are added. A document that is one entry has the number of that entry.
+        """
         rows = self._catalog.find(list(docnos))
         there = rows >= 0
-        rows[there] = self._catalog.positions(rows[there])
+        rows[there] = self._catalog.numbered(rows[there])
         return rows
 
-    def docnos(self, positions: Sequence[int]) -> np.ndarray:
-        """Returns the names of the documents at positions ``(n,)``."""
-        return self._catalog.docnos(self._catalog.rows(np.asarray(positions, np.int64)))
+    def docnos(self, documents: Sequence[int]) -> np.ndarray:
+        """Returns the names of documents, by their numbers ``(n,)``."""
+        return self._catalog.docnos(self._catalog.located(np.asarray(documents, np.int64))[1])
 
-    def read(self, positions: Sequence[int]) -> States:
-        """Returns the states of the documents at positions, in this order.
+    def entries(self, documents: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the entries of documents, one document after the other, and how many each has ``(n,)``.
+
+        A document is one entry, or one for each of its passages.
+
+        Args:
+            documents: Their numbers.
+        """
+        return self._catalog.entries(np.asarray(documents, np.int64))
+
+    def read(self, entries: Sequence[int]) -> States:
+        """Returns the states of entries, in this order.
+
+        Args:
+            entries: Their numbers.
 
         Raises:
             ValueError: If what is on disk is not what was written.
         """
-        spans = self._catalog.spans(self._catalog.rows(np.asarray(positions, np.int64)))
-        edges = np.concatenate([[0], np.cumsum(spans.sizes)])
+        spans = self._catalog.spans(np.asarray(entries, np.int64))
+        edges = np.concatenate([[0], np.cumsum(spans.lengths)])
         states = np.empty((edges[-1], self.width), DTYPES[self.dtype])
         scales = np.empty(edges[-1], "<f4") if self.dtype == "int8" else None
-        flat = [(TOKENS, as_bytes(states), self.width * DTYPES[self.dtype].itemsize)]
+        flat = {TOKENS: (as_bytes(states), self.width * states.itemsize)}
         if scales is not None:
-            flat.append((SCALES, as_bytes(scales), 4))
+            flat[SCALES] = as_bytes(scales), scales.itemsize
         # In the order of the disk.
         order = np.lexsort([spans.starts, spans.shards])
-        for part in np.split(order, np.flatnonzero(np.diff(spans.shards[order])) + 1):
-            if not len(part):
-                continue
+        for part in np.split(order, np.flatnonzero(np.diff(spans.shards[order])) + 1) if len(order) else ():
             shard = self._shard(int(spans.shards[part[0]]))
-            for name, content, size in flat:
-                places = zip(
-                    (spans.starts[part] * size).tolist(),
-                    (edges[part] * size).tolist(),
-                    (edges[part + 1] * size).tolist(),
-                    strict=True,
-                )
+            for name, (content, size) in flat.items():
+                starts, here, ends = (size * bound[part] for bound in (spans.starts, edges[:-1], edges[1:]))
+                places = zip(starts.tolist(), here.tolist(), ends.tolist(), strict=True)
                 shard.read(name, ((start, content[here:end]) for start, here, end in places))
-        owner = np.repeat(np.arange(len(spans.sizes)), spans.n_entries)
         if not self.trust:
-            self._check(spans, edges, flat)
-        return States(states, scales, spans.lengths, owner)
+            self._check(spans, edges, list(flat.values()))
+        return States(states, spans.lengths, scales)
 
-    def _check(self, spans, edges: np.ndarray, flat: list[tuple[str, np.ndarray, int]]) -> None:
-        docnos = self._catalog.docno_bytes(spans.rows)
-        lengths = np.split(spans.lengths, np.cumsum(spans.n_entries)[:-1])
-        checks = self._catalog.checks[spans.rows].tolist()
-        bounds = zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
-        for number, (start, end) in enumerate(bounds):
-            content = [array[start * size : end * size] for _, array, size in flat]
-            if checksum(docnos[number], lengths[number], *content, *[None] * (len(content) == 1)) != checks[number]:
-                docno, folder = str(docnos[number], "utf-8", "replace"), self.path / shard_name(spans.shards[number])
+    def _check(self, spans: Spans, edges: np.ndarray, flat: list[tuple[np.ndarray, int]]) -> None:
+        each = zip(spans.docnos, spans.places.tolist(), spans.n_entries.tolist(), spans.checks.tolist(), strict=True)
+        bounds = edges.tolist()
+        for number, (docno, place, n_entries, check) in enumerate(each):
+            contents = [content[bounds[number] * size : bounds[number + 1] * size] for content, size in flat]
+            if checksum(docno, place, n_entries, contents) != check:
+                name, folder = str(docno, "utf-8", "replace"), self.path / shard_name(int(spans.shards[number]))
                 raise ValueError(
-                    f"document {docno!r} in {str(folder)!r} is damaged: it is not what was written; {REMEDY}"
+                    f"document {name!r} in {str(folder)!r} is damaged: it is not what was written; {REMEDY}"
                 )
 
     def _shard(self, number: int) -> Shard:

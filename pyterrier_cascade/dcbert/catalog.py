@@ -23,23 +23,25 @@ BLOCK = 64
 
 @dataclass(frozen=True)
 class Spans:
-    """Where the tokens of some documents are.
+    """Where the tokens of some entries are; all ``(n,)``.
 
     Attributes:
-        rows: The documents in the catalog ``(n,)``.
-        shards: The number of the shard of each ``(n,)``.
-        starts: Its first token in that shard ``(n,)``.
-        sizes: Its tokens ``(n,)``.
-        n_entries: Its entries ``(n,)``.
-        lengths: The tokens of all their entries ``(n_entries,)``.
+        shards: The number of each one's shard.
+        starts: Its first token in that shard.
+        lengths: Its tokens.
+        checks: Its checksum.
+        docnos: The name of its document.
+        places: Which of the document's entries it is.
+        n_entries: How many the document has.
     """
 
-    rows: np.ndarray
     shards: np.ndarray
     starts: np.ndarray
-    sizes: np.ndarray
-    n_entries: np.ndarray
     lengths: np.ndarray
+    checks: np.ndarray
+    docnos: list[memoryview]
+    places: np.ndarray
+    n_entries: np.ndarray
 
 
 def catalog_name(shards: Mapping[int, Shard]) -> str:
@@ -63,7 +65,7 @@ def write_catalog(folder: Path, shards: Mapping[int, Shard]) -> None:
         f"{DOCNOS}.ends": n,
         "entries": n + 1,
         "offsets": sum(shard.meta["n_entries"] for shard in shards.values()) + 1,
-        "checks": n,
+        "checks": sum(shard.meta["n_entries"] for shard in shards.values()),
     }
     dtypes = {f"{DOCNOS}.bytes": "|u1", f"{DOCNOS}.ends": "<i8"} | ARRAYS
     joined = {f"{DOCNOS}.ends": _ends, "entries": _edges, "offsets": _edges}
@@ -126,13 +128,15 @@ class Catalog:
     A document is found by the hash of its docno, and its docno is compared to the letter. What is not found is proved
     to be missing by the checksums of the hashes beside its place.
 
+    Documents and entries have numbers that stay the same when shards are added: the number of the shard, the place of
+    the document in it and, in the last 16 bits, the place of the entry in the document.
+
     Args:
         folder: The folder.
-        stride: How many positions a shard has.
     """
 
-    def __init__(self, folder: Path, stride: int):
-        self.folder, self.stride = folder, stride
+    def __init__(self, folder: Path):
+        self.folder = folder
         try:
             fields = files.read_sealed(folder / META)
         except ValueError:
@@ -145,14 +149,12 @@ class Catalog:
         self.row_edges = self._edges("n_documents")
         self.entry_edges = self._edges("n_entries")
         self.token_edges = self._edges("n_tokens")
-        if (np.diff(self.row_edges) > stride).any():
-            raise ValueError(f"a shard has more than {stride} documents; the cache's shard_size was changed")
         names = (f"{DOCNOS}.bytes", f"{DOCNOS}.ends", "entries", "offsets", "checks", "hashes", "order", "blocks")
         arrays = {name: np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r")) for name in names}
         self._docnos = Strings(arrays[f"{DOCNOS}.bytes"], arrays[f"{DOCNOS}.ends"])
         self._bytes = memoryview(self._docnos.blob)
-        self.entries, self.offsets, self.checks = (arrays[name] for name in ("entries", "offsets", "checks"))
         self._hashes, self._order, self._blocks = (arrays[name] for name in ("hashes", "order", "blocks"))
+        self._arrays = arrays
 
     def _edges(self, name: str) -> np.ndarray:
         return np.cumsum([0] + [shard[name] for shard in self.shards])
@@ -164,25 +166,25 @@ class Catalog:
         """Returns the number of documents."""
         return int(self.row_edges[-1])
 
-    def positions(self, rows: np.ndarray) -> np.ndarray:
-        """Returns the positions of documents in the cache."""
+    def numbered(self, rows: np.ndarray) -> np.ndarray:
+        """Returns the numbers of documents, by their rows in this catalog ``(n,)``."""
         place = np.searchsorted(self.row_edges, rows, "right") - 1
-        return self.numbers[place] * self.stride + rows - self.row_edges[place]
+        return self.numbers[place] << 40 | (rows - self.row_edges[place]) << 16
 
-    def rows(self, positions: np.ndarray) -> np.ndarray:
-        """Returns the documents at positions of the cache."""
-        if not len(self.numbers):
-            place, known = np.zeros(len(positions), np.int64), np.zeros(len(positions), bool)
-            sizes = self.row_edges
+    def located(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the place among the shards and the row of each document or entry ``(n,)``, by their numbers."""
+        if not len(self):
+            known = np.zeros(len(numbers), bool)
         else:
-            numbers = positions // self.stride
-            place = np.searchsorted(self.numbers, numbers).clip(max=len(self.numbers) - 1)
-            sizes = np.diff(self.row_edges)
-            known = (self.numbers[place] == numbers) & (positions % self.stride < sizes[place])
+            shards, documents = numbers >> 40, numbers >> 16 & 0xFFFFFF
+            place = np.searchsorted(self.numbers, shards).clip(max=len(self.numbers) - 1)
+            known = (self.numbers[place] == shards) & (documents < np.diff(self.row_edges)[place])
         if not known.all():
-            wrong = int(positions[~known][0])
-            raise IndexError(f"position {wrong} is not in the cache; use those that find returns, without its -1")
-        return self.row_edges[place] + positions % self.stride
+            raise self._unknown(numbers[~known][0])
+        return (place, self.row_edges[place] + documents) if len(numbers) else (numbers, numbers)
+
+    def _unknown(self, number: int) -> IndexError:
+        return IndexError(f"there is no {number} in the cache; use the numbers that find returns, without its -1")
 
     def docnos(self, rows: np.ndarray) -> np.ndarray:
         """Returns the names of documents ``(n,)``."""
@@ -236,18 +238,35 @@ class Catalog:
         if (first > 0 and self._hashes[first - 1] >= wanted) or (after < len(self) and self._hashes[after] <= wanted):
             raise self._damaged()
 
-    def spans(self, rows: np.ndarray) -> Spans:
-        """Returns where the tokens of documents are."""
-        place = np.searchsorted(self.row_edges, rows, "right") - 1
-        first, last = self.entries[rows].astype(np.int64), self.entries[rows + 1].astype(np.int64)
-        bad = (last <= first) | (first < self.entry_edges[place]) | (last > self.entry_edges[place + 1])
-        if bad.any():
+    def _entries(self, place: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        first, last = self._arrays["entries"][rows].astype(np.int64), self._arrays["entries"][rows + 1].astype(np.int64)
+        if ((last <= first) | (first < self.entry_edges[place]) | (last > self.entry_edges[place + 1])).any():
             raise self._damaged()
-        starts, ends = self.offsets[first].astype(np.int64), self.offsets[last].astype(np.int64)
-        bad = (ends <= starts) | (starts < self.token_edges[place]) | (ends > self.token_edges[place + 1])
-        n_entries = last - first
-        entry = np.repeat(first - np.cumsum(n_entries) + n_entries, n_entries) + np.arange(n_entries.sum())
-        lengths = (self.offsets[entry + 1] - self.offsets[entry]).astype(np.int64)
-        if bad.any() or (lengths < 1).any():
+        return first, last - first
+
+    def entries(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the entries of documents, one after the other, and how many each has ``(n,)``."""
+        _, n_entries = self._entries(*self.located(numbers))
+        places = np.arange(n_entries.sum()) - np.repeat(np.cumsum(n_entries) - n_entries, n_entries)
+        return np.repeat(numbers, n_entries) + places, n_entries
+
+    def spans(self, numbers: np.ndarray) -> Spans:
+        """Returns where the tokens of entries are."""
+        place, rows = self.located(numbers)
+        first, n_entries = self._entries(place, rows)
+        places = numbers & 0xFFFF
+        if (places >= n_entries).any():
+            raise self._unknown(numbers[places >= n_entries][0])
+        offsets = self._arrays["offsets"]
+        starts, ends = (offsets[first + places + more].astype(np.int64) for more in (0, 1))
+        if ((ends <= starts) | (starts < self.token_edges[place]) | (ends > self.token_edges[place + 1])).any():
             raise self._damaged()
-        return Spans(rows, self.numbers[place], starts - self.token_edges[place], ends - starts, n_entries, lengths)
+        return Spans(
+            shards=self.numbers[place],
+            starts=starts - self.token_edges[place],
+            lengths=ends - starts,
+            checks=self._arrays["checks"][first + places],
+            docnos=self.docno_bytes(rows),
+            places=places,
+            n_entries=n_entries,
+        )

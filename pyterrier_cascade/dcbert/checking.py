@@ -43,7 +43,8 @@ def _counts(shard: Shard) -> list[str]:
         and (np.diff(entries) > 0).all()
         and (np.diff(offsets) > 0).all()
         and shard.meta["files"][TOKENS]["bytes"] == n_tokens * shard.row_bytes
-        and len(shard.docnos()) == len(shard.array("checks")) == len(shard.array("hashes")) == n_documents
+        and len(shard.array("checks")) == n_entries
+        and len(shard.docnos()) == len(shard.array("hashes")) == n_documents
     )
     return [] if agree else [f"the counts and offsets of {str(shard.folder)!r} contradict each other"]
 

@@ -65,25 +65,25 @@ def open_catalog(folder: Path, meta: Mapping[str, Any]) -> tuple[Catalog, tempfi
     Where the folder cannot be written it is made in a temporary one, which lives as long as the second value.
     """
     numbers = shard_numbers(folder)
-    if found := _current(folder, meta, numbers):
+    if found := _current(folder, numbers):
         return found, None
     try:
         with files.Writer(folder) as writer:
             up_to_date(folder, meta, writer)
-        if found := _current(folder, meta, shard_numbers(folder)):
+        if found := _current(folder, shard_numbers(folder)):
             return found, None
     except OSError as error:
         if error.errno not in files.UNWRITABLE:
             raise
     aside = tempfile.TemporaryDirectory(prefix="dcbert-catalog-")
     write_catalog(Path(aside.name), {number: opened(folder, number, meta) for number in numbers})
-    return Catalog(Path(aside.name), meta["shard_size"]), aside
+    return Catalog(Path(aside.name)), aside
 
 
-def _current(folder: Path, meta: Mapping[str, Any], numbers: list[int]) -> Catalog | None:
+def _current(folder: Path, numbers: list[int]) -> Catalog | None:
     for path in sorted(folder.glob(f"{PREFIX}*")):
         try:
-            catalog = Catalog(path, meta["shard_size"])
+            catalog = Catalog(path)
         except FileNotFoundError:
             # Another process has just replaced it.
             continue

@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import struct
 import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -16,9 +17,10 @@ from pyterrier_cascade.strings import Strings
 META = "shard.json"
 TOKENS, SCALES = "tokens.bin", "scales.bin"
 DOCNOS = "docnos"
-# Read with the documents' bytes and names these say all that a shard knows: where the entries of each document begin,
-# where the tokens of each entry begin, the checksum of each document and the hash of its docno.
 ARRAYS = {"entries": "<u8", "offsets": "<u8", "checks": "<u4", "hashes": "<u8"}
+"""The first entry of each document, the first token of each entry, the checksum of each entry, each docno's hash."""
+MOST_DOCUMENTS, MOST_ENTRIES = 1 << 24, 1 << 16
+"""Of a shard, and of a document: what fits into an entry's number."""
 REMEDY = "delete that folder and build the cache again, which does this shard only"
 
 
@@ -42,18 +44,19 @@ def hashed(docnos: Sequence[bytes]) -> np.ndarray:
     return np.frombuffer(digests, "<u8")
 
 
-def checksum(docno: bytes, lengths: np.ndarray, states: np.ndarray, scales: np.ndarray | None) -> int:
-    """Returns the CRC-32 of all that is stored of a document.
+def checksum(docno: bytes, place: int, n_entries: int, contents: Sequence[np.ndarray]) -> int:
+    """Returns the CRC-32 of an entry, which no other entry of any document has but by chance.
 
     Args:
-        docno: Its docno.
-        lengths: The tokens of each of its entries ``(n_entries,)``.
-        states: Its bytes in ``tokens.bin``.
-        scales: Its bytes in ``scales.bin``, for int8.
+        docno: The name of its document.
+        place: Which of the document's entries it is.
+        n_entries: How many the document has.
+        contents: Its bytes in ``tokens.bin`` and, for int8, in ``scales.bin``.
     """
-    check = zlib.crc32(np.ascontiguousarray(lengths, "<i8"), zlib.crc32(docno))
-    check = zlib.crc32(states, check)
-    return check if scales is None else zlib.crc32(scales, check)
+    check = zlib.crc32(struct.pack("<QQ", place, n_entries), zlib.crc32(docno))
+    for content in contents:
+        check = zlib.crc32(content, check)
+    return check
 
 
 def as_bytes(array: np.ndarray) -> np.ndarray:
@@ -107,12 +110,14 @@ class ShardWriter:
             )
         stored, scales = quantise(states, self.settings["dtype"])
         counts = np.bincount(owner, minlength=len(docnos))
-        edges = np.concatenate([[0], ends])[np.concatenate([[0], np.cumsum(counts)])]
-        for docno, own, start, end in zip(
-            encoded(docnos), np.split(lengths, np.cumsum(counts)[:-1]), edges[:-1], edges[1:], strict=True
+        if counts.max() > MOST_ENTRIES:
+            raise ValueError(f"document {docnos[counts.argmax()]!r} has {counts.max()} entries; at most {MOST_ENTRIES}")
+        names, places = encoded(docnos), np.arange(len(owner)) - (np.cumsum(counts) - counts)[owner]
+        for number, place, start, end in zip(
+            owner.tolist(), places.tolist(), (ends - lengths).tolist(), ends.tolist(), strict=True
         ):
-            own_scales = None if scales is None else as_bytes(scales[start:end])
-            self.checks.append(checksum(docno, own, as_bytes(stored[start:end]), own_scales))
+            contents = [as_bytes(part[start:end]) for part in (stored, scales) if part is not None]
+            self.checks.append(checksum(names[number], place, int(counts[number]), contents))
         self.docnos += docnos
         self.lengths.append(np.asarray(lengths, np.int64))
         self.n_entries.append(counts)
