@@ -237,10 +237,20 @@ def check_labels(candidates: pd.DataFrame, name: str) -> None:
 
 def mean_average_precision(candidates: pd.DataFrame, score: np.ndarray, qrels: pd.DataFrame) -> float:
     """Returns MAP over the questions of the qrels with at least one positive (X-1), as ir-measures computes it."""
+    return _mean("AP", candidates, score, qrels)
+
+
+def success(candidates: pd.DataFrame, score: np.ndarray, qrels: pd.DataFrame, n: int) -> float:
+    """Returns the share of these questions with a positive among the first ``n`` (DC-20)."""
+    return _mean(f"Success@{n}", candidates, score, qrels)
+
+
+def _mean(name: str, candidates: pd.DataFrame, score: np.ndarray, qrels: pd.DataFrame) -> float:
     import ir_measures
 
+    measure = ir_measures.parse_measure(name)
     run = candidates[["qid", "docno"]].assign(score=score)
     positive = qrels.loc[qrels["label"] > 0, "qid"]
     judged = qrels.loc[qrels["qid"].isin(positive), ["qid", "docno", "label"]]
     to_measures = pt.model.to_ir_measures
-    return ir_measures.calc_aggregate([ir_measures.AP], to_measures(judged), to_measures(run))[ir_measures.AP]
+    return ir_measures.calc_aggregate([measure], to_measures(judged), to_measures(run))[measure]

@@ -107,7 +107,9 @@ class DCBert(transformers.PreTrainedModel):
         return self.encoders["question" if self.config.tied else side]
 
     def encoded(self, side: str, inputs: Mapping[str, torch.Tensor]) -> Encoded:
-        """Returns the states of padded texts, without pads."""
+        """Returns the states of padded texts, without pads, or those that are given instead."""
+        if "states" in inputs:
+            return Encoded(**inputs)
         states = self.encoder_of(side)(**inputs).last_hidden_state
         mask = inputs["attention_mask"].bool()
         return Encoded(states[mask], mask.sum(1))
@@ -116,22 +118,20 @@ class DCBert(transformers.PreTrainedModel):
         self,
         question_of: torch.Tensor,
         document_of: torch.Tensor,
-        questions: Mapping[str, torch.Tensor] | Encoded,
-        documents: Mapping[str, torch.Tensor] | Encoded,
+        questions: Mapping[str, torch.Tensor],
+        documents: Mapping[str, torch.Tensor],
     ) -> torch.Tensor:
         """Returns the log-odds of relevance of pairs, ``(n_pairs,)``.
 
         Args:
             question_of: The question of each pair as a number, ``(n_pairs,)``.
             document_of: Its document, likewise.
-            questions: Padded token ids and their mask, each ``(n_questions, longest)``, or their states.
+            questions: Padded token ids and their mask, each ``(n_questions, longest)``, or the fields of
+                :class:`Encoded`.
             documents: The same of documents.
         """
-        sides = {"question": questions, "document": documents}
-        question, document = (
-            texts if isinstance(texts, Encoded) else self.encoded(side, texts) for side, texts in sides.items()
-        )
-        return self.joint(question, document, question_of, document_of)
+        sides = self.encoded("question", questions), self.encoded("document", documents)
+        return self.joint(*sides, question_of, document_of)
 
 
 def _encoder(config: transformers.PretrainedConfig) -> transformers.PreTrainedModel:

@@ -71,9 +71,9 @@ class LSTMInteraction(nn.Module):
         )
         states, _ = pad_packed_sequence(self.lstm(packed)[0], batch_first=True, total_length=d.shape[1])
         mean = (q * q_mask[..., None]).sum(1) / q_mask.sum(1, keepdim=True)
-        meeting = self.bilinear(
-            self.of_document(self.dropout(states)), self.of_question(mean)[:, None].expand(-1, d.shape[1], -1)
-        )
+        # The question first: then the tokens meet a matrix of their own question, not a tensor each.
+        to_meet = torch.einsum("oij,nj->nio", self.bilinear.weight, self.of_question(mean))
+        meeting = self.of_document(self.dropout(states)) @ to_meet + self.bilinear.bias
         best = meeting.masked_fill(~d_mask[..., None], -torch.inf).amax(1)
         return self.out(self.dropout(best))[:, 0]
 

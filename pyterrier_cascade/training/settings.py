@@ -1,6 +1,7 @@
 """How a ranker trains, as one value."""
 
 from dataclasses import dataclass, fields
+from typing import ClassVar
 
 
 @dataclass(frozen=True)
@@ -43,12 +44,15 @@ class Training:
     folder: str | None = None
     save_every: int = 500
 
+    min_epochs: ClassVar[int] = 1
+
     def __post_init__(self):
         if self.precision not in ("auto", "fp32", "bf16"):
             raise ValueError(f"precision must be auto, fp32 or bf16, not {self.precision!r}")
+        least = {"epochs": self.min_epochs}
         for name in ("epochs", "tokens_per_batch", "accumulate", "patience", "evaluations_per_epoch", "save_every"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)!r}")
+            if getattr(self, name) < least.get(name, 1):
+                raise ValueError(f"{name} must be at least {least.get(name, 1)}, not {getattr(self, name)!r}")
         for name in ("learning_rate", "head_learning_rate"):
             if getattr(self, name) is not None and not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be above 0, not {getattr(self, name)!r}")

@@ -1,0 +1,579 @@
+"""DC-BERT over results frames: from texts, or from a cache of documents (DC-1)."""
+
+import dataclasses
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_cascade import frames
+from pyterrier_cascade.checkpoint import Checkpoint, weights_of
+from pyterrier_cascade.dcbert import loaded
+from pyterrier_cascade.dcbert.cache import DocumentCache
+from pyterrier_cascade.dcbert.model import check_parts
+from pyterrier_cascade.dcbert.settings import DCBertTraining
+from pyterrier_cascade.dcbert.sources import CachedDocuments, Documents, TextDocuments
+from pyterrier_cascade.encoder.device import device_of, has_bf16
+from pyterrier_cascade.encoder.pairs import TokenPairs, tokenize_texts
+from pyterrier_cascade.pair_ranker import ROWS
+from pyterrier_cascade.ranker import NeuralRanker, Ranker
+
+INTERACTIONS = ("joint", "late")
+MISSING = ("error", "encode", "drop")
+PASSAGES = {"first": np.add, "max": np.maximum, "mean": np.add}
+QUERY_LENGTH = 64
+
+COSTS = dict.fromkeys((frames.COST, frames.FULL_COST, frames.TOKEN_COST, frames.FULL_TOKEN_COST), np.float64)
+
+
+class DCBERT(NeuralRanker):
+    """Encodes query and document apart, and joins their states in K layers (DC-1 to DC-6).
+
+    Choose it where the corpus is known in advance: :meth:`encode` keeps all documents' states on disk, and
+    ``cache.reranker()`` then computes the query and the joint layers only::
+
+        cache = dcbert.encode(dataset.get_corpus_iter(), "corpus.dc")
+        bm25 >> cache.reranker()
+
+    Without a cache, ``bm25 >> dcbert`` encodes every candidate's text and gives the same scores, which are log-odds of
+    relevance. The result has the query columns that :data:`~pyterrier_cascade.RelativeCost` reads.
+
+    Args:
+        model: A folder or a Hub name: a DC-BERT, or an encoder (bare, or a trained cross-encoder), which gets joint
+            layers that start from its last ones, to be trained.
+        interaction: ``"joint"``, or ``"late"``: the mean over the query's tokens of the best cosine among the
+            document's, which needs no training and takes none of the joint layers.
+        passages: A document longer than the limit is its ``"first"`` passage, or scores as the ``"max"`` or ``"mean"``
+            of all its passages.
+        query_length: The most tokens of a query; 64 unless given. A longer one is cut, with a warning.
+        document_length: The most tokens of a passage; what the query leaves of the positions unless given.
+        device: For example ``"cpu"`` or ``"cuda:0"``; by default a GPU where there is one.
+        precision: Of the encoders, ``"fp32"`` or ``"bf16"``; the interaction is computed in fp32.
+        verbose: Whether to show progress.
+        text_field: The column with the document's text.
+        training: How :meth:`fit` trains.
+    """
+
+    def __init__(
+        self,
+        model: str | Checkpoint,
+        *,
+        interaction: str = "joint",
+        passages: str = "first",
+        query_length: int | None = None,
+        document_length: int | None = None,
+        device: str | None = None,
+        precision: str = "fp32",
+        verbose: bool = False,
+        text_field: str = "text",
+        training: DCBertTraining = DCBertTraining(),
+    ):
+        self.model = model if isinstance(model, Checkpoint) else Checkpoint(loaded.load, model)
+        self.interaction, self.passages = interaction, passages
+        self.query_length, self.document_length = query_length, document_length
+        self.device, self.precision, self.verbose = device, precision, verbose
+        self.text_field, self.training = text_field, training
+        _check_choices(interaction=(interaction, INTERACTIONS), passages=(passages, PASSAGES))
+        _check_choices(precision=(precision, ("fp32", "bf16")))
+        for name in ("query_length", "document_length"):
+            length = getattr(self, name)
+            if length is not None and length < 4:
+                raise ValueError(f"{name}={length!r} leaves no room for a word; use 4 tokens or more")
+        if not isinstance(training, DCBertTraining):
+            raise ValueError(f"a DC-BERT is trained as DCBertTraining(...) says, not {training!r}")
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name_or_path: str,
+        *,
+        variant: str | None = None,
+        joint_layers: int | None = None,
+        lower_layers: int | None = None,
+        tied: bool | None = None,
+        head: str | None = None,
+        trust_remote_code: bool = False,
+        **settings,
+    ):
+        """Returns a DC-BERT on the weights in a folder or on the Hub; nothing is loaded before they are needed.
+
+        Args:
+            name_or_path: A folder or a Hub name: a DC-BERT, or an encoder with or without a classifier.
+            variant: What joins the states of a bare encoder: ``"transformer"`` layers, or ``"linear"`` or ``"lstm"``,
+                which the paper compares them with (DC-35).
+            joint_layers: K, the joint layers on a bare encoder; 1 by default (DC-9).
+            lower_layers: The layers of both encoders; all by default (DC-3).
+            tied: Whether one encoder serves queries and documents; two by default (DC-4).
+            head: ``"compare"`` reads product and distance of both CLS outputs too, ``"paper"`` the outputs alone
+                (DC-6).
+            trust_remote_code: Whether code that comes with a bare encoder may run.
+            **settings: Any of the class's settings.
+        """
+        check_parts(variant, joint_layers, lower_layers, tied, head)
+        parts = {
+            "interaction": variant,
+            "joint_layers": joint_layers,
+            "lower_layers": lower_layers,
+            "tied": tied,
+            "head": head,
+            "trust_remote_code": trust_remote_code or None,
+        }
+        parts = {name: value for name, value in parts.items() if value is not None}
+        return cls(Checkpoint(loaded.load, name_or_path, **parts), **settings)
+
+    def new_columns(self):
+        """Returns the cost columns."""
+        return COSTS
+
+    @property
+    def lengths(self) -> tuple[int, int]:
+        """The most tokens of a query and of a passage."""
+        limit = self.model.loaded.length_limit
+        query = self.query_length or min(QUERY_LENGTH, limit // 4)
+        document = self.document_length or limit - query
+        if query + document > limit:
+            raise ValueError(
+                f"query_length={query} and document_length={document} are {query + document} tokens, but "
+                f"{self.model!r} has positions for {limit}"
+            )
+        return query, document
+
+    def score(self, frame: pd.DataFrame, blocks: frames.Blocks) -> dict[str, np.ndarray]:
+        """Returns the relevance of each candidate and what it cost."""
+        self.warn_if_untrained()
+        texts = frames.texts(frame, self.text_field)
+        queries = frames.texts(frame, "query")
+        joined = Joined.empty(len(frame))
+        with pt.tqdm(total=len(frame), desc="DCBERT", unit="pair", disable=not self.verbose) as bar:
+            for part in _slabs(list(blocks)):
+                rows = np.concatenate(part)
+                documents, codes = self.encoded_texts([texts[row] for row in rows])
+                at = dict(zip(rows.tolist(), codes.tolist(), strict=True))
+                numbers = [np.array([at[row] for row in block]) for block in part]
+                questions = self.questions([queries[block[0]] for block in part])
+                found = join(self, questions, documents, numbers, bar.update)
+                for block, one in zip(part, found, strict=True):
+                    joined.put(block, one)
+        return {"score": joined.scores, **self.costs(frame, blocks, joined, cached=False)}
+
+    def costs(self, frame: pd.DataFrame, blocks: frames.Blocks, joined: "Joined", cached: bool) -> dict:
+        """Returns the cost columns: the query's encoding once, the joint layers for each candidate (DC-10).
+
+        A joint layer counts in full, though of the last one only two rows are computed.
+
+        Args:
+            frame: The candidates.
+            blocks: Their blocks.
+            joined: What was computed.
+            cached: Whether documents came from a cache, or their encoding counts too.
+        """
+        model = self.model.loaded
+        joint = model.joint_layers if self.interaction == "joint" else 0
+        per_document = 0 if cached else model.lower_layers
+        once = model.lower_layers / blocks.sizes[blocks.codes]
+        pair_tokens = joined.n_inputs * joined.query_tokens + joined.tokens
+        spent = (
+            once + (joint + per_document) * joined.n_inputs,
+            once * joined.query_tokens + joint * pair_tokens + per_document * joined.tokens,
+        )
+        whole = (model.full_layers * joined.n_inputs, model.full_layers * pair_tokens)
+        return frames.charged_in_all(frame, blocks, spent, whole)
+
+    def warn_if_untrained(self) -> None:
+        """Warns where joint layers are asked that were never trained."""
+        untrained = self.model.loaded.untrained
+        if untrained and self.interaction == "joint":
+            warnings.warn(
+                f"{untrained}: train them with fit() before scores mean anything, or use interaction='late'",
+                stacklevel=5,
+            )
+
+    def scorer(self) -> loaded.Scorer:
+        """Returns what gives a query's documents their scores."""
+        if self.interaction == "late":
+            return loaded.late_scorer
+        return self.model.loaded.scorer(device_of(self.device))
+
+    def questions(self, queries: Sequence[str]) -> list:
+        """Returns the states of queries, each ``(n_tokens, width)``; equal ones are encoded once."""
+        codes, unique = pd.factorize(np.array(queries, dtype=object))
+        pairs = self.tokenized(unique.tolist(), "question")
+        model = self.model.loaded
+        states = model.encoder("question", device_of(self.device), self.precision).states(pairs)
+        divided = loaded.divided(states, pairs)
+        return [divided[code] for code in codes]
+
+    def tokenized(self, texts: list[str], side: str) -> TokenPairs:
+        """Returns the tokens of queries or documents; queries that are cut are said."""
+        query, document = self.lengths
+        with self.model.lock:
+            tokenizer = self.model.loaded.tokenizer
+            if side == "document":
+                return tokenize_texts(tokenizer, texts, max_length=document, passages=self.passages != "first")
+            # One token more shows which are too long.
+            lengths = tokenize_texts(tokenizer, texts, max_length=query + 1).lengths
+            if (lengths > query).any():
+                warnings.warn(
+                    f"{int((lengths > query).sum())} of {len(texts)} queries have more than {query} tokens and are "
+                    "cut; set query_length (and encode documents anew)",
+                    stacklevel=2,
+                )
+            return tokenize_texts(tokenizer, texts, max_length=query)
+
+    def encoded_texts(self, texts: list[str], progress: Callable = lambda n: None) -> tuple[TextDocuments, np.ndarray]:
+        """Returns the states of documents, equal ones encoded once, and the number of each text, ``(n,)``."""
+        codes, unique = pd.factorize(np.array(texts, dtype=object))
+        pairs = self.tokenized(unique.tolist(), "document")
+        encoder = self.model.loaded.encoder("document", device_of(self.device), self.precision)
+        return TextDocuments(encoder.states(pairs, progress), pairs), codes
+
+    def document_fingerprint(self) -> str:
+        """Returns a hash of the documents' encoder and of the settings that their states depend on."""
+        passages = self.passages != "first"
+        return self.model.loaded.document_fingerprint((self.lengths[1], passages, self.precision))
+
+    def encode(self, corpus: Iterable[dict], path: str | Path, *, dtype: str = "fp16", **options) -> DocumentCache:
+        """Encodes a corpus and returns the cache; one that was begun at the path is completed.
+
+        Args:
+            corpus: Documents as dictionaries with ``docno`` and the text.
+            path: The folder of the cache.
+            dtype: ``"fp16"``, or ``"int8"`` with a scale for each token: half the disk.
+            **options: Those of :meth:`DocumentCache.build <pyterrier_cascade.DocumentCache.build>`.
+        """
+        if self.model.fitted:
+            raise ValueError(
+                "these weights were trained and not saved, so that the cache could not name them; "
+                "call save_pretrained(folder), then encode"
+            )
+
+        def states_of(texts: list[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+            pairs = self.tokenized(texts, "document")
+            encoder = self.model.loaded.encoder("document", device_of(self.device), self.precision)
+            return encoder.states(pairs).numpy(), pairs.lengths, pairs.owner
+
+        model = self.model.loaded
+        meta = {
+            "model": self.model.source,
+            "parts": dict(self.model.options),
+            "fingerprint": self.document_fingerprint(),
+            "width": model.module.config.encoder_config().hidden_size,
+            "max_length": self.lengths[1],
+            "query_length": self.query_length,
+            "document_length": self.document_length,
+            "passages": self.passages,
+            "precision": self.precision,
+        }
+        options = {"verbose": self.verbose, "text_field": self.text_field} | options
+        return DocumentCache.build(path, corpus, states_of, meta=meta, dtype=dtype, **options)
+
+    def train(self, train: pd.DataFrame, dev: pd.DataFrame | None, dev_qrels: pd.DataFrame | None) -> None:
+        """Trains the joint layers, then everything, on labelled lists (DC-7 to DC-9).
+
+        A column ``teacher`` with another ranker's scores is learnt from too.
+        """
+        from pyterrier_cascade.dcbert.training import Loss, phases
+        from pyterrier_cascade.training.trainer import train_model
+
+        settings, model, device = self.training, self.model.loaded, device_of(self.device)
+        examples, history, best = self._examples(train), [], (-1.0, None)
+        ours = self(interaction="joint")
+        for frozen in (True, False):
+            if not (settings.frozen_epochs if frozen else settings.epochs):
+                continue
+            name = "frozen" if frozen else "all"
+            folder = settings.folder and str(Path(settings.folder) / name)
+            n_epochs = settings.frozen_epochs if frozen else settings.epochs
+            now = dataclasses.replace(settings, folder=folder, epochs=n_epochs)
+            given = examples
+            if frozen:
+                sides = (("question", examples.questions), ("document", examples.documents))
+                given = dataclasses.replace(examples, states=tuple(ours._states(*side).half() for side in sides))
+            given, epochs = phases(given, settings, frozen)
+            for encoder in model.module.encoders.values():
+                encoder.requires_grad_(not frozen)
+            loss = Loss(settings, sum(map(len, epochs)))
+            try:
+                course = train_model(
+                    model.module,
+                    given,
+                    now,
+                    epochs=epochs,
+                    device=device,
+                    compute_loss=loss,
+                    measure_dev=None if dev is None else ours._measure(dev, dev_qrels, frozen),
+                    verbose=self.verbose,
+                )
+            finally:
+                model.module.requires_grad_(True)
+            loss.say("the first phase, with frozen encoders," if frozen else "the training of everything")
+            before = history[-1]["epoch"] if history else 0
+            history += [{**row, "phase": name, "epoch": before + row["epoch"]} for row in course]
+            if dev is not None:
+                reached = max(row[settings.watched] for row in course if settings.watched in row)
+                if reached > best[0]:
+                    best = (reached, {name: w.clone() for name, w in weights_of(model.module).items()})
+                else:
+                    model.module.load_state_dict(best[1])
+        self.model.mark_fitted(
+            history,
+            trained_on={
+                "questions": len(examples.questions.lengths),
+                "candidates": len(examples.labels),
+                "positives": int(examples.labels.sum()),
+                "training": repr(settings),
+            },
+        )
+
+    def _examples(self, frame: pd.DataFrame):
+        from pyterrier_cascade.dcbert.training import Examples
+
+        questions, asked = pd.factorize(frame["query"].fillna("").to_numpy(dtype=object))
+        documents, texts = pd.factorize(np.array(frames.texts(frame, self.text_field), dtype=object))
+        # Training reads the first passage of a long document.
+        ours = self(passages="first")
+        return Examples(
+            ours.tokenized(asked.tolist(), "question"),
+            ours.tokenized(texts.tolist(), "document"),
+            questions,
+            documents,
+            frame["label"].to_numpy(dtype=np.int64),
+            frame["teacher"].to_numpy(dtype=np.float32) if "teacher" in frame.columns else None,
+        )
+
+    def _states(self, side: str, pairs: TokenPairs):
+        device = device_of(self.device)
+        precision = "bf16" if has_bf16(device) else "fp32"
+        return self.model.loaded.encoder(side, device, precision).states(pairs)
+
+    def _measure(self, dev: pd.DataFrame, qrels: pd.DataFrame, frozen: bool) -> Callable[[str], dict[str, float]]:
+        """Returns what measures the model as it is, on development questions that are encoded once if frozen."""
+        blocks, queries = frames.Blocks.of(dev), frames.texts(dev, "query")
+        texts, kept = frames.texts(dev, self.text_field), {}
+
+        def measure(precision: str) -> dict[str, float]:
+            ours = self(precision=precision, verbose=False)
+            if not kept or not frozen:
+                kept["documents"], kept["codes"] = ours.encoded_texts(texts)
+                kept["questions"] = ours.questions([queries[block[0]] for block in blocks])
+            found = join(ours, kept["questions"], kept["documents"], [kept["codes"][block] for block in blocks])
+            scores = np.empty(len(dev))
+            for block, one in zip(blocks, found, strict=True):
+                scores[block] = one.scores
+            return {
+                "dev_map": frames.mean_average_precision(dev, scores, qrels),
+                "dev_p10": frames.success(dev, scores, qrels, 10),
+            }
+
+        return measure
+
+
+class CachedRanker(Ranker):
+    """Ranks by documents that a cache holds; no text is needed. ``cache.reranker()`` makes it.
+
+    Args:
+        cache: The documents.
+        model: The DC-BERT whose question encoder and joint layers are used; the one that made the cache unless given.
+            Its document encoder must be that of the cache.
+        interaction: ``"joint"`` or ``"late"``, as in :class:`DCBERT`.
+        missing: What becomes of candidates that the cache does not hold: ``"error"``, ``"encode"`` from their text, or
+            ``"drop"``, which says how many.
+        device: Where to compute; by default a GPU where there is one.
+        verbose: Whether to show progress.
+        text_field: The column with the text, read for what is missing only.
+    """
+
+    def __init__(
+        self,
+        cache: DocumentCache,
+        model: DCBERT | None = None,
+        *,
+        interaction: str = "joint",
+        missing: str = "error",
+        device: str | None = None,
+        verbose: bool = False,
+        text_field: str = "text",
+    ):
+        _check_choices(interaction=(interaction, INTERACTIONS), missing=(missing, MISSING))
+        self.cache, self.model, self.interaction, self.missing = cache, model, interaction, missing
+        self.device, self.verbose, self.text_field = device, verbose, text_field
+
+    def new_columns(self):
+        """Returns the cost columns."""
+        return COSTS
+
+    def dcbert(self) -> DCBERT:
+        """Returns the model, with the settings that the documents were encoded with."""
+        meta = self.cache.meta
+        model = DCBERT.from_pretrained(meta["model"], **_parts(meta["parts"])) if self.model is None else self.model
+        named = ("query_length", "document_length", "passages", "precision")
+        return model(
+            interaction=self.interaction,
+            device=self.device,
+            text_field=self.text_field,
+            **{name: meta[name] for name in named},
+        )
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Returns the candidates of each query with new scores and ranks.
+
+        Args:
+            inp: A results frame with ``qid``, ``query`` and ``docno``, and the text where missing documents are encoded.
+        """
+        text = self.text_field if self.missing == "encode" else None
+        frames.validate(inp, context=self, text_field=text)
+        if self.missing == "drop" and len(inp):
+            there = self.cache.find(inp["docno"].tolist()) >= 0
+            if not there.all():
+                warnings.warn(
+                    f"{int((~there).sum())} of {len(inp)} candidates are not in {self.cache!r} and are dropped",
+                    stacklevel=2,
+                )
+                inp = inp[there]
+        blocks = frames.Blocks.of(inp)
+        if not len(inp):
+            return frames.ranked(
+                inp, blocks, np.empty(0), **{name: np.empty(0, dtype) for name, dtype in COSTS.items()}
+            )
+        return self.rerank(inp, blocks)
+
+    def score(self, frame: pd.DataFrame, blocks: frames.Blocks) -> dict[str, np.ndarray]:
+        """Returns the relevance of each candidate and what it cost."""
+        dcbert = self._checked()
+        dcbert.warn_if_untrained()
+        found = self.cache.find(frame["docno"].tolist())
+        found, more = self._encoded(frame, found, dcbert)
+        documents = CachedDocuments(self.cache, more)
+        queries, joined = frames.texts(frame, "query"), Joined.empty(len(frame))
+        with pt.tqdm(total=len(frame), desc="CachedRanker", unit="pair", disable=not self.verbose) as bar:
+            for part in _slabs(list(blocks)):
+                questions = dcbert.questions([queries[block[0]] for block in part])
+                numbers = [found[block] for block in part]
+                for block, one in zip(part, join(dcbert, questions, documents, numbers, bar.update), strict=True):
+                    joined.put(block, one)
+        return {"score": joined.scores, **dcbert.costs(frame, blocks, joined, cached=True)}
+
+    def _checked(self) -> DCBERT:
+        if getattr(self, "_dcbert", None) is None:
+            dcbert = self.dcbert()
+            self.cache.check(dcbert.document_fingerprint(), repr(dcbert))
+            self._dcbert = dcbert
+        return self._dcbert
+
+    def _encoded(self, frame: pd.DataFrame, found: np.ndarray, dcbert: DCBERT):
+        """Returns where each row's document is, those that are missing below 0, and the states of these."""
+        gone = np.flatnonzero(found < 0)
+        if not len(gone):
+            return found, None
+        if self.missing != "encode":
+            names = ", ".join(map(repr, dict.fromkeys(frame["docno"].iloc[gone].tolist())))
+            names = names if len(names) < 80 else names[:80] + " ..."
+            raise KeyError(
+                f"{len(gone)} of {len(frame)} candidates are not in {self.cache!r}: {names}; encode them into it, or "
+                "use missing='encode' (from their text) or missing='drop'"
+            )
+        documents, codes = dcbert.encoded_texts(frames.texts(frame.iloc[gone], self.text_field))
+        found = found.copy()
+        found[gone] = -1 - codes
+        return found, documents.stored_as(self.cache.dtype)
+
+    def __getstate__(self):
+        state = self.__dict__.copy()
+        state.pop("_dcbert", None)
+        return state
+
+    def __repr__(self):
+        """Returns what can be typed back in."""
+        return f"{self.cache!r}.reranker({', '.join(self._arguments(skip=('cache',)))})"
+
+
+@dataclasses.dataclass
+class Joined:
+    """What came of joining queries and documents, for each row ``(n,)``.
+
+    Attributes:
+        scores: The scores.
+        n_inputs: The passages of the document.
+        tokens: Their tokens.
+        query_tokens: The tokens of the query.
+    """
+
+    scores: np.ndarray
+    n_inputs: np.ndarray
+    tokens: np.ndarray
+    query_tokens: np.ndarray
+
+    @classmethod
+    def empty(cls, n: int) -> "Joined":
+        """Returns room for so many rows."""
+        return cls(*np.empty((4, n)))
+
+    @classmethod
+    def of(cls, parts: Sequence["Joined"]) -> "Joined":
+        """Returns parts one after the other."""
+        names = [field.name for field in dataclasses.fields(cls)]
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+
+    def put(self, rows: np.ndarray, part: "Joined") -> None:
+        """Takes over what is known of some rows."""
+        for field in dataclasses.fields(self):
+            getattr(self, field.name)[rows] = getattr(part, field.name)
+
+
+def join(
+    dcbert: DCBERT,
+    questions: list,
+    documents: Documents,
+    numbers: Sequence[np.ndarray],
+    progress: Callable[[int], object] = lambda n_done: None,
+) -> list[Joined]:
+    """Returns what comes of each question with its documents.
+
+    Args:
+        dcbert: What joins them, and how passages are put together.
+        questions: The states of each question.
+        documents: Where documents' states are read.
+        numbers: The numbers of each question's documents there.
+        progress: Called with the number of documents that are done, as they are.
+    """
+    scorer, whole = dcbert.scorer(), PASSAGES[dcbert.passages]
+
+    def work(question: int, part: slice) -> Joined:
+        states = documents.read(numbers[question][part])
+        sizes = np.bincount(states.owner)
+        starts = np.cumsum(sizes) - sizes
+        value = whole.reduceat(scorer(questions[question], states).numpy().astype(np.float64), starts)
+        if dcbert.passages == "mean":
+            value = value / sizes
+        n_words = np.full(len(sizes), len(questions[question]))
+        return Joined(value, sizes, np.add.reduceat(states.lengths, starts), n_words)
+
+    found = loaded.in_parts(work, list(map(len, numbers)), device_of(dcbert.device), progress)
+    return [Joined.of(parts) for parts in found]
+
+
+def _slabs(blocks: list[np.ndarray]) -> Iterable[list[np.ndarray]]:
+    """Yields blocks together, so many that memory stays bounded."""
+    part, n_rows = [], 0
+    for block in blocks:
+        if part and n_rows + len(block) > ROWS:
+            yield part
+            part, n_rows = [], 0
+        part.append(block)
+        n_rows += len(block)
+    if part:
+        yield part
+
+
+def _parts(options: dict) -> dict:
+    """Returns the arguments of ``from_pretrained`` that a checkpoint's options stand for."""
+    return {("variant" if name == "interaction" else name): value for name, value in options.items()}
+
+
+def _check_choices(**choices) -> None:
+    for name, (value, known) in choices.items():
+        if value not in known:
+            raise ValueError(f"{name} must be one of {', '.join(known)}, not {value!r}")

@@ -1,0 +1,75 @@
+"""How DC-BERT trains, as one value."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pyterrier_cascade.training.settings import Training
+
+LOSSES = ("listwise", "pointwise")
+WATCH = ("MAP", "P@10")
+
+
+@dataclass(frozen=True, repr=False)
+class DCBertTraining(Training):
+    """How ``DCBERT.fit`` trains: in two phases, of which either may be left out.
+
+    First, for ``frozen_epochs``, the joint layers alone on states that are encoded once, which takes a fraction of the
+    time; then, for ``epochs``, everything. Rates are apart: the joint layers and the classifier learn at
+    ``head_learning_rate``, the encoders at ``learning_rate`` (DC-9: 4e-5).
+
+    A question's candidates are trained on together. With a column ``teacher`` in the training lists, such as a
+    cross-encoder's scores, the ranking of that teacher is learnt too.
+
+    Args:
+        frozen_epochs: The passes over the training questions with the encoders frozen.
+        epochs: The most passes with everything; may be 0 here.
+        head_learning_rate: The peak rate of joint layers and classifier.
+        negatives: How many of a question's negatives, drawn anew in every epoch, are trained on.
+        random_first: The share of the first phase in which negatives are other questions' documents, drawn at random;
+            behind it they are the question's own candidates. The paper's classifier learns in this order only.
+        loss: ``"pointwise"``, the paper's (DC-7), or ``"listwise"``: cross-entropy over the question's candidates.
+        teacher_weight: The share of the teacher in the loss, where there is one.
+        watch: What the development questions measure to choose the weights: ``"MAP"``, or the paper's ``"P@10"``
+            (DC-20: whether a positive is among the first ten).
+    """
+
+    learning_rate: float = 4e-5
+    head_learning_rate: float | None = 3e-4
+    frozen_epochs: int = 3
+    epochs: int = 2
+    tokens_per_batch: int = 8_000
+    negatives: int | None = 7
+    random_first: float = 0.0
+    loss: str = "listwise"
+    teacher_weight: float = 0.5
+    watch: str = "MAP"
+
+    min_epochs: ClassVar[int] = 0
+
+    def __post_init__(self):
+        super().__post_init__()
+        for name, known in (("loss", LOSSES), ("watch", WATCH)):
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name} must be one of {', '.join(known)}, not {getattr(self, name)!r}")
+        if self.frozen_epochs < 0 or self.epochs + self.frozen_epochs < 1:
+            raise ValueError(
+                f"frozen_epochs={self.frozen_epochs!r} and epochs={self.epochs!r} are no training; "
+                "one of them must be at least 1, neither below 0"
+            )
+        for name in ("random_first", "teacher_weight"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} must be a share from 0 to 1, not {getattr(self, name)!r}")
+
+    @classmethod
+    def as_published(cls, **more) -> "DCBertTraining":
+        """Returns what the paper says: everything at 4e-5, point by point (DC-7, DC-9); it says no more.
+
+        Args:
+            **more: Settings that differ.
+        """
+        return cls(**({"head_learning_rate": 4e-5, "frozen_epochs": 0, "loss": "pointwise"} | more))
+
+    @property
+    def watched(self) -> str:
+        """The measure on the development questions that chooses the weights and ends the training."""
+        return "dev_map" if self.watch == "MAP" else "dev_p10"

@@ -1,0 +1,74 @@
+"""Where the states of documents come from: texts that were just encoded, or a cache."""
+
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from pyterrier_cascade.dcbert.cache import DocumentCache, States
+from pyterrier_cascade.dcbert.quantise import quantise
+from pyterrier_cascade.encoder.pairs import TokenPairs, runs
+
+
+class Documents(Protocol):
+    """Documents by number."""
+
+    def read(self, numbers: np.ndarray) -> States:
+        """Returns the states of some documents; a long one may be several entries."""
+
+
+class TextDocuments:
+    """Texts that were encoded.
+
+    Args:
+        states: Of all tokens end to end, ``(n_tokens, width)``.
+        pairs: The tokenised texts; several inputs of one owner are its passages.
+        scales: Of int8 states.
+    """
+
+    def __init__(self, states: torch.Tensor | np.ndarray, pairs: TokenPairs, scales: np.ndarray | None = None):
+        self.states, self.pairs, self.scales = states, pairs, scales
+        self._sizes = np.bincount(pairs.owner)
+        self._starts = np.cumsum(self._sizes) - self._sizes
+
+    def read(self, numbers: np.ndarray) -> States:
+        """Returns the states of some texts."""
+        sizes = self._sizes[numbers]
+        entries = runs(self._starts[numbers], sizes)
+        lengths = self.pairs.lengths[entries]
+        tokens = runs(self.pairs.starts[entries], lengths)
+        scales = None if self.scales is None else self.scales[tokens]
+        return States(self.states[tokens], scales, lengths, np.repeat(np.arange(len(sizes)), sizes))
+
+    def stored_as(self, dtype: str) -> "TextDocuments":
+        """Returns them as a cache would hold them, so that they score as if they were in it."""
+        states, scales = quantise(self.states.numpy(), dtype)
+        return TextDocuments(states, self.pairs, scales)
+
+
+class CachedDocuments:
+    """A cache, and documents beside it that it lacks.
+
+    Args:
+        cache: The cache.
+        more: What it lacks, stored as it would.
+    """
+
+    def __init__(self, cache: DocumentCache, more: TextDocuments | None):
+        self.cache, self.more = cache, more
+
+    def read(self, numbers: np.ndarray) -> States:
+        """Returns the states of some documents: numbers from 0 are in the cache, -1 is the first beside it."""
+        if (numbers >= 0).all():
+            return self.cache.read(numbers)
+        parts = [
+            self.cache.read(numbers[[i]]) if one >= 0 else self.more.read(-1 - numbers[[i]])
+            for i, one in enumerate(numbers.tolist())
+        ]
+        scales = None if parts[0].scales is None else np.concatenate([part.scales for part in parts])
+        return States(
+            np.concatenate([part.states for part in parts]),
+            scales,
+            np.concatenate([part.lengths for part in parts]),
+            np.repeat(np.arange(len(parts)), [len(part.lengths) for part in parts]),
+        )
