@@ -47,7 +47,8 @@ def quality_against_cost(sweep, measure: str, marked: Sequence, ax):
 def river(explained: pd.DataFrame, qid: str | None = None, *, relevant: Sequence[str] = (), ax=None):
     """Draws the candidates of a question on their way through the layers, and returns the axes.
 
-    A line is a candidate; it goes from its place at one head to its place at the next, and ends where it is dropped.
+    A line is a candidate; it goes from its place at one head to its place at the next, and ends in a cross where it is
+    dropped.
 
     Args:
         explained: What ``cascade.explain(candidates)`` returns.
@@ -74,9 +75,11 @@ def river(explained: pd.DataFrame, qid: str | None = None, *, relevant: Sequence
             way["layer"], way["place"] + 1, color=color, linewidth=2 if positive else 1, zorder=2 + positive,
             solid_capstyle="round",
         )  # fmt: skip
-        if not stays:
-            end = way.iloc[-1]
-            ax.plot(end["layer"], end["place"] + 1, marker="x", color=color, markersize=5, zorder=2 + positive)
+        end = way.iloc[-1]
+        ax.plot(
+            end["layer"], end["place"] + 1, marker="." if stays else "x", color=color, markersize=5,
+            zorder=2 + positive,
+        )  # fmt: skip
     for layer, at in rows.groupby("layer"):
         ax.annotate(f"{len(at)}", (layer, 0), (0, 3), textcoords="offset points", ha="center", fontsize=8)
     ax.set_xticks(layers)

@@ -286,6 +286,8 @@ def test_plots(cascade, trace, frame, tmp_path):
     told = cascade(alpha=0.5).explain(frame)
     ax = river(told, "q3", relevant=["d3-4"])
     assert [text.get_text() for text in ax.texts] == ["30", "15", "8", "4", "2"]
+    ends = [line.get_marker() for line in ax.lines if line.get_marker() != "None"]
+    assert len(ends) == 30 and ends.count("x") == 28 and ends.count(".") == 2
     ax.figure.savefig(tmp_path / "river.png")
     with pytest.raises(ValueError, match=re.escape("there are 5 questions; give the qid of one, such as")):
         river(told)
