@@ -52,6 +52,8 @@ class Interaction:
         self.last = LastLayer(last)
         # The tokens of a chunk: on a CPU what stays in its cache, on a GPU what keeps it busy.
         self.chunk = 512 if self.device.type == "cpu" else 65_536
+        # As the executor has it: a mask costs less than more products, but in bf16 only.
+        self.merge = 0.75 if self.last.dtype == torch.bfloat16 else 1.0
         classifier = copy.deepcopy(classifier).to(self.device).eval()
         self.classifier = with_linears(classifier, linear_for(self.device, torch.float32))
 
@@ -93,7 +95,7 @@ class Interaction:
 
     def _after_layers_of_chunk(self, joined: "Joined", rows: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
         lengths = joined.lengths[rows]
-        layout = Packed(lengths) if self.device.type == "cpu" else Padded.of(lengths, self.device)
+        layout = Packed(lengths, self.merge) if self.device.type == "cpu" else Padded.of(lengths, self.device)
         hidden = layout.spread(joined.all(rows).to(self.last.dtype))
         for layer in self.layers:
             hidden = layer(hidden, layout)
@@ -120,8 +122,8 @@ class Joined:
     def __init__(self, question: torch.Tensor, documents, positions: torch.Tensor, types: torch.Tensor):
         self._lengths, n = checked_lengths(question, documents, positions.shape[1]), len(question)
         self._states, self._scales = documents.states, getattr(documents, "scales", None)
-        if self._scales is None and tensor(self._states[:0]).dtype == torch.int8:
-            raise ValueError("states in int8 need scales, one for each token")
+        if self._scales is None and not tensor(self._states[:0]).is_floating_point():
+            raise ValueError(f"states in {self._states.dtype} need scales, one for each token")
         longest = int(self._lengths.max(initial=0))
         if n + longest > len(positions):
             raise ValueError(
