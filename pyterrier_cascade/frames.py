@@ -188,7 +188,7 @@ def charged_in_all(
     Args:
         frame: The stage's input; what earlier stages spent is read from it.
         blocks: The frame's blocks.
-        spent: Each row's share in what the stage spent on its query, in layers and in layers times tokens, ``(n_rows,)``.
+        spent: Each row's share in what the stage spent, in layers and in layers times tokens, ``(n_rows,)``.
         whole: What the full encoder would have spent, likewise.
     """
     columns = {}

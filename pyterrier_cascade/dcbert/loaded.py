@@ -25,7 +25,7 @@ from pyterrier_cascade.encoder.texts import TextEncoder
 from pyterrier_cascade.encoder.workers import here, workers
 
 Scorer = Callable[[torch.Tensor, Any], torch.Tensor]
-"""Gives each of some documents, as :class:`~pyterrier_cascade.dcbert.cache.States`, a score ``(n,)`` for a question's states ``(n_tokens, width)``."""
+"""Gives each of some documents (:class:`~pyterrier_cascade.dcbert.cache.States`) a score for a question's states."""
 
 
 @dataclass

@@ -421,7 +421,7 @@ class CachedRanker(Ranker):
         """Returns the candidates of each query with new scores and ranks.
 
         Args:
-            inp: A results frame with ``qid``, ``query`` and ``docno``, and the text where missing documents are encoded.
+            inp: A results frame with ``qid``, ``query`` and ``docno``, and the text to encode what is missing.
         """
         text = self.text_field if self.missing == "encode" else None
         frames.validate(inp, context=self, text_field=text)
