@@ -48,6 +48,9 @@ class Builder:
 
     def run(self, corpus: Iterable[Mapping[str, Any]]) -> None:
         """Writes the shards that are not there, and compares those that are to the corpus."""
+        if not (self.folder / META).is_file() and self.folder.exists():
+            if any(not path.name.startswith(".") for path in self.folder.iterdir()):
+                raise FileExistsError(f"{str(self.folder)!r} exists and is no document cache; give another path")
         lost = f"the disk with {str(self.folder)!r} is full; what was finished is kept: make room, run the same again"
         with files.full_disk_named(lost), files.Writer(self.folder) as writer:
             self._claim(writer)
@@ -71,12 +74,10 @@ class Builder:
     def _claim(self, writer: files.Writer) -> None:
         with writer.alone():
             if not (self.folder / META).is_file():
-                others = [path.name for path in self.folder.iterdir() if not path.name.startswith(".")]
-                if others:
-                    raise FileExistsError(f"{str(self.folder)!r} exists and is no document cache; give another path")
                 writer.publish(META, files.sealed(dict(self.meta)))
         there = read_meta(self.folder)
-        for key in sorted(self.meta.keys() | there.keys() - {files.SEAL}):
+        # The fingerprint says which model it is; its name may be a path.
+        for key in sorted((self.meta.keys() | there.keys()) - {files.SEAL, "model"}):
             old, new = there.get(key), self.meta.get(key)
             if old != new:
                 raise ValueError(
@@ -85,18 +86,13 @@ class Builder:
                 )
 
     def _bar(self):
-        total = None
-        if self.n_documents is not None:
-            total = sum(self._sizes_to_do().values())
+        total = None if self.n_documents is None else self._to_do()
         return pt.tqdm(total=total, desc="encoding documents", unit=" documents", disable=not self.verbose)
 
-    def _sizes_to_do(self) -> dict[int, int]:
+    def _to_do(self) -> int:
         size, there = self.meta["shard_size"], set(shard_numbers(self.folder))
-        return {
-            number: min(size, self.n_documents - number * size)
-            for number in range(math.ceil(self.n_documents / size))
-            if self.mine(number) and number not in there
-        }
+        missing = set(range(math.ceil(self.n_documents / size))) - there
+        return sum(min(size, self.n_documents - number * size) for number in missing if self.mine(number))
 
     def _chunks(self, corpus: Iterable[Mapping[str, Any]]) -> Iterator[list[tuple[str, str]]]:
         documents = (self._document(number, document) for number, document in enumerate(corpus))
@@ -107,6 +103,8 @@ class Builder:
                 return
 
     def _document(self, number: int, document: Mapping[str, Any]) -> tuple[str, str]:
+        if not isinstance(document, Mapping):
+            raise ValueError(f"document {number} is {document!r}, not a dictionary")
         values = []
         for field in ("docno", self.text_field):
             if field not in document:
@@ -187,7 +185,7 @@ class Builder:
         if self.n_documents is None:
             to_do, who = in_shard, "its first shard"
         else:
-            to_do = sum(self._sizes_to_do().values())
+            to_do = self._to_do()
             who = f"{to_do:,} documents of {tokens:.0f} tokens"
         row = self.meta["width"] * DTYPES[self.meta["dtype"]].itemsize + 4 * (self.meta["dtype"] == "int8")
         # The small files of a document and its line in the catalog are about a hundred bytes.
@@ -203,14 +201,16 @@ class Builder:
             pt.tqdm.write(f"{self.folder}: {sizes}")
 
     def _end(self, writer: files.Writer, fields: dict[str, int]) -> None:
-        there = read_end(self.folder)
+        there, beyond = read_end(self.folder), shard_numbers(self.folder)[-1:]
+        if (there and there["n_documents"] != fields["n_documents"]) or (beyond and beyond[0] >= fields["n_shards"]):
+            size = f"{there['n_documents']} documents" if there else f"{beyond[0] + 1} shards or more"
+            raise ValueError(
+                f"{str(self.folder)!r} was made from another corpus: of {size}, where this one has "
+                f"{fields['n_documents']} documents in {fields['n_shards']} shards; give the same corpus, or another "
+                "path"
+            )
         if not there:
             writer.publish(END, files.sealed(fields))
-        elif there["n_documents"] != fields["n_documents"]:
-            raise ValueError(
-                f"{str(self.folder)!r} was made from another corpus: of {there['n_documents']} documents, where this "
-                f"one has {fields['n_documents']}; give the same corpus, or another path"
-            )
 
 
 def _digest(documents: Sequence[tuple[str, str]]) -> str:

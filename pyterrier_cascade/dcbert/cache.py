@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +18,6 @@ from pyterrier_cascade.dcbert.layout import KIND, open_catalog, opened, read_end
 from pyterrier_cascade.dcbert.quantise import DTYPES, check_dtype, restore
 from pyterrier_cascade.dcbert.shards import (
     MOST_DOCUMENTS,
-    REMEDY,
     SCALES,
     TOKENS,
     Shard,
@@ -26,6 +25,9 @@ from pyterrier_cascade.dcbert.shards import (
     checksum,
     shard_name,
 )
+
+# Of each flat file of a shard, the bytes that are read from it and how many a token has.
+Flat = Mapping[str, tuple[np.ndarray, int]]
 
 
 @dataclass(frozen=True)
@@ -222,33 +224,41 @@ class DocumentCache(pt.Artifact):
             ValueError: If what is on disk is not what was written.
         """
         spans = self._catalog.spans(np.asarray(entries, np.int64))
-        edges = np.concatenate([[0], np.cumsum(spans.lengths)])
-        states = np.empty((edges[-1], self.width), DTYPES[self.dtype])
-        scales = np.empty(edges[-1], "<f4") if self.dtype == "int8" else None
+        n_tokens = int(spans.lengths.sum())
+        states = np.empty((n_tokens, self.width), DTYPES[self.dtype])
+        scales = np.empty(n_tokens, "<f4") if self.dtype == "int8" else None
         flat = {TOKENS: (as_bytes(states), self.width * states.itemsize)}
         if scales is not None:
             flat[SCALES] = as_bytes(scales), scales.itemsize
+        parts = list(self._parts(spans, flat))
+        # The disk is told of all before it has to fetch the first.
+        for act in (Shard.expect, Shard.read):
+            for part in parts:
+                act(*part)
+        if not self.trust:
+            self._check(spans, flat)
+        return States(states, spans.lengths, scales)
+
+    def _parts(self, spans: Spans, flat: Flat) -> Iterator[tuple[Shard, str, list[tuple[int, np.ndarray]]]]:
         # In the order of the disk.
         order = np.lexsort([spans.starts, spans.shards])
+        ends = np.cumsum(spans.lengths)
         for part in np.split(order, np.flatnonzero(np.diff(spans.shards[order])) + 1) if len(order) else ():
             shard = self._shard(int(spans.shards[part[0]]))
             for name, (content, size) in flat.items():
-                starts, here, ends = (size * bound[part] for bound in (spans.starts, edges[:-1], edges[1:]))
-                places = zip(starts.tolist(), here.tolist(), ends.tolist(), strict=True)
-                shard.read(name, ((start, content[here:end]) for start, here, end in places))
-        if not self.trust:
-            self._check(spans, edges, list(flat.values()))
-        return States(states, spans.lengths, scales)
+                rows = ((size * bound[part]).tolist() for bound in (spans.starts, ends - spans.lengths, ends))
+                yield shard, name, [(start, content[here:end]) for start, here, end in zip(*rows, strict=True)]
 
-    def _check(self, spans: Spans, edges: np.ndarray, flat: list[tuple[np.ndarray, int]]) -> None:
+    def _check(self, spans: Spans, flat: Flat) -> None:
         each = zip(spans.docnos, spans.places.tolist(), spans.n_entries.tolist(), spans.checks.tolist(), strict=True)
-        bounds = edges.tolist()
+        edges = [0, *np.cumsum(spans.lengths).tolist()]
         for number, (docno, place, n_entries, check) in enumerate(each):
-            contents = [content[bounds[number] * size : bounds[number + 1] * size] for content, size in flat]
+            contents = [content[edges[number] * size : edges[number + 1] * size] for content, size in flat.values()]
             if checksum(docno, place, n_entries, contents) != check:
                 name, folder = str(docno, "utf-8", "replace"), self.path / shard_name(int(spans.shards[number]))
                 raise ValueError(
-                    f"document {name!r} in {str(folder)!r} is damaged: it is not what was written; {REMEDY}"
+                    f"document {name!r} in {str(folder)!r} is not what was written; verify() says what is damaged: "
+                    "delete that folder and build the cache again, which does this shard only"
                 )
 
     def _shard(self, number: int) -> Shard:

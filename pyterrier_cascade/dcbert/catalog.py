@@ -12,11 +12,22 @@ from pathlib import Path
 import numpy as np
 
 from pyterrier_cascade.dcbert import files
-from pyterrier_cascade.dcbert.shards import ARRAYS, DOCNOS, Shard, encoded, hashed, shard_name
+from pyterrier_cascade.dcbert.shards import DOCNOS, Shard, encoded, hashed, shard_name
 from pyterrier_cascade.strings import Strings
 
 META = "catalog.json"
 PREFIX = "catalog-"
+DTYPES = {
+    f"{DOCNOS}.bytes": "|u1",
+    f"{DOCNOS}.ends": "<i8",
+    "entries": "<u8",
+    "offsets": "<u8",
+    "checks": "<u4",
+    "hashes": "<u8",
+    "order": "<u4",
+    "blocks": "<u4",
+}
+"""Those of shards end to end; all hashes, sorted; the row of each; the checksum of each block of these hashes."""
 BLOCK = 64
 """How many sorted hashes share a checksum."""
 
@@ -50,37 +61,42 @@ def catalog_name(shards: Mapping[int, Shard]) -> str:
 
 
 def write_catalog(folder: Path, shards: Mapping[int, Shard]) -> None:
-    """Writes the catalog of shards into an empty folder, with 20 bytes of memory for each document.
+    """Writes the catalog of shards into an empty folder, with some 25 bytes of memory for each document.
 
     Raises:
         ValueError: If a docno is in two shards, or the small files of a shard are damaged.
     """
-    n = sum(shard.n_documents for shard in shards.values())
 
     def each(name: str) -> Iterator[np.ndarray]:
         return (shard.array(name) for shard in shards.values())
 
-    sizes = {
-        f"{DOCNOS}.bytes": sum(len(array) for array in each(f"{DOCNOS}.bytes")),
-        f"{DOCNOS}.ends": n,
-        "entries": n + 1,
-        "offsets": sum(shard.meta["n_entries"] for shard in shards.values()) + 1,
-        "checks": sum(shard.meta["n_entries"] for shard in shards.values()),
-    }
-    dtypes = {f"{DOCNOS}.bytes": "|u1", f"{DOCNOS}.ends": "<i8"} | ARRAYS
-    joined = {f"{DOCNOS}.ends": _ends, "entries": _edges, "offsets": _edges}
-    for name, size in sizes.items():
-        pieces = joined.get(name, iter)(each(name))
-        files.write_array(folder / f"{name}.npy", dtypes[name], size, pieces)
+    joined = {f"{DOCNOS}.bytes": iter, f"{DOCNOS}.ends": _ends, "entries": _edges, "offsets": _edges, "checks": iter}
+    for name, join in joined.items():
+        _write(folder, name, join(each(name)))
     hashes = np.concatenate([np.empty(0, "<u8"), *each("hashes")])
     order = np.concatenate([np.empty(0, "<u4"), *_by_hash(hashes)])
     hashes = hashes[order]
-    _refuse_repeated(hashes, order, Strings.open(folder, DOCNOS), shards)
-    blocks = [zlib.crc32(hashes[start : start + BLOCK]) for start in range(0, n, BLOCK)]
-    for name, dtype, array in (("hashes", "<u8", hashes), ("order", "<u4", order), ("blocks", "<u4", blocks)):
-        files.write_array(folder / f"{name}.npy", dtype, len(array), [np.asarray(array)])
+    _refuse_repeated(hashes, order, _docnos(folder), shards)
+    blocks = [zlib.crc32(hashes[start : start + BLOCK]) for start in range(0, len(hashes), BLOCK)]
+    for name, array in (("hashes", hashes), ("order", order), ("blocks", blocks)):
+        _write(folder, name, [array])
     fields = {"shards": _table(shards), "files": {path.name: path.stat().st_size for path in folder.iterdir()}}
     (folder / META).write_bytes(files.sealed(fields))
+
+
+def _write(folder: Path, name: str, pieces: Iterable[np.ndarray]) -> None:
+    with open(folder / f"{name}.bin", "wb") as file:
+        for piece in pieces:
+            file.write(np.asarray(piece).astype(DTYPES[name]).data)
+
+
+def _mapped(folder: Path, name: str) -> np.ndarray:
+    path = folder / f"{name}.bin"
+    return np.asarray(np.memmap(path, DTYPES[name], "r")) if path.stat().st_size else np.empty(0, DTYPES[name])
+
+
+def _docnos(folder: Path) -> Strings:
+    return Strings(_mapped(folder, f"{DOCNOS}.bytes"), _mapped(folder, f"{DOCNOS}.ends"))
 
 
 def _table(shards: Mapping[int, Shard]) -> list[dict[str, int | str]]:
@@ -149,12 +165,12 @@ class Catalog:
         self.row_edges = self._edges("n_documents")
         self.entry_edges = self._edges("n_entries")
         self.token_edges = self._edges("n_tokens")
-        names = (f"{DOCNOS}.bytes", f"{DOCNOS}.ends", "entries", "offsets", "checks", "hashes", "order", "blocks")
-        arrays = {name: np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r")) for name in names}
-        self._docnos = Strings(arrays[f"{DOCNOS}.bytes"], arrays[f"{DOCNOS}.ends"])
+        self._docnos = _docnos(folder)
         self._bytes = memoryview(self._docnos.blob)
-        self._hashes, self._order, self._blocks = (arrays[name] for name in ("hashes", "order", "blocks"))
-        self._arrays = arrays
+        self._entries, self._offsets, self._checks = (
+            _mapped(folder, name) for name in ("entries", "offsets", "checks")
+        )
+        self._hashes, self._order, self._blocks = (_mapped(folder, name) for name in ("hashes", "order", "blocks"))
 
     def _edges(self, name: str) -> np.ndarray:
         return np.cumsum([0] + [shard[name] for shard in self.shards])
@@ -238,34 +254,33 @@ class Catalog:
         if (first > 0 and self._hashes[first - 1] >= wanted) or (after < len(self) and self._hashes[after] <= wanted):
             raise self._damaged()
 
-    def _entries(self, place: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        first, last = self._arrays["entries"][rows].astype(np.int64), self._arrays["entries"][rows + 1].astype(np.int64)
+    def _within(self, place: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        first, last = (self._entries[rows + more].astype(np.int64) for more in (0, 1))
         if ((last <= first) | (first < self.entry_edges[place]) | (last > self.entry_edges[place + 1])).any():
             raise self._damaged()
         return first, last - first
 
     def entries(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns the entries of documents, one after the other, and how many each has ``(n,)``."""
-        _, n_entries = self._entries(*self.located(numbers))
+        _, n_entries = self._within(*self.located(numbers))
         places = np.arange(n_entries.sum()) - np.repeat(np.cumsum(n_entries) - n_entries, n_entries)
         return np.repeat(numbers, n_entries) + places, n_entries
 
     def spans(self, numbers: np.ndarray) -> Spans:
         """Returns where the tokens of entries are."""
         place, rows = self.located(numbers)
-        first, n_entries = self._entries(place, rows)
+        first, n_entries = self._within(place, rows)
         places = numbers & 0xFFFF
         if (places >= n_entries).any():
             raise self._unknown(numbers[places >= n_entries][0])
-        offsets = self._arrays["offsets"]
-        starts, ends = (offsets[first + places + more].astype(np.int64) for more in (0, 1))
+        starts, ends = (self._offsets[first + places + more].astype(np.int64) for more in (0, 1))
         if ((ends <= starts) | (starts < self.token_edges[place]) | (ends > self.token_edges[place + 1])).any():
             raise self._damaged()
         return Spans(
             shards=self.numbers[place],
             starts=starts - self.token_edges[place],
             lengths=ends - starts,
-            checks=self._arrays["checks"][first + places],
+            checks=self._checks[first + places],
             docnos=self.docno_bytes(rows),
             places=places,
             n_entries=n_entries,

@@ -6,12 +6,10 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from pyterrier_cascade.dcbert import locks
 
@@ -48,14 +46,6 @@ def read_sealed(path: Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError):
         pass
     raise ValueError(f"{str(path)!r} is damaged: it is not what was written")
-
-
-def write_array(path: Path, dtype: str, n: int, pieces: Iterable[np.ndarray]) -> None:
-    """Writes pieces as one ``.npy`` of n numbers that never is in memory as a whole."""
-    with open(path, "wb") as file:
-        np.lib.format.write_array_header_1_0(file, {"descr": dtype, "fortran_order": False, "shape": (n,)})
-        for piece in pieces:
-            file.write(np.ascontiguousarray(piece, dtype).data)
 
 
 def sha256(path: Path) -> str:

@@ -1,6 +1,7 @@
 """The folder of a document cache: which files are where, and the catalog that lists its shards."""
 
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from pyterrier_cascade.dcbert.shards import Shard, shard_name
 META = "pt_meta.json"
 END = "end.json"
 """Written when a build has seen the end of the corpus: ``n_documents`` and ``n_shards``."""
+SHARD = re.compile(r"shard-(\d{5,})")
 KIND = {"type": "dcbert_cache", "format": "shards", "package_hint": "pyterrier_cascade", "version": 1}
 
 
@@ -35,10 +37,7 @@ def read_end(folder: Path) -> dict[str, int] | None:
 
 def shard_numbers(folder: Path) -> list[int]:
     """Returns the numbers of the shards that are there, ascending."""
-    prefix = shard_name(0).rstrip("0")
-    with os.scandir(folder) as found:
-        names = [entry.name for entry in found if entry.name.startswith(prefix)]
-    return sorted(int(name[len(prefix) :]) for name in names)
+    return sorted(int(match[1]) for name in os.listdir(folder) if (match := SHARD.fullmatch(name)))
 
 
 def opened(folder: Path, number: int, meta: Mapping[str, Any]) -> Shard:

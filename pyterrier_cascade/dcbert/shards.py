@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import os
 import struct
 import zlib
 from collections.abc import Iterable, Sequence
@@ -199,17 +200,24 @@ class Shard:
         packed = Strings(self.array(f"{DOCNOS}.bytes"), self.array(f"{DOCNOS}.ends"))
         return packed.take(np.arange(len(packed))).tolist()
 
-    def read(self, name: str, spans: Iterable[tuple[int, np.ndarray]]) -> None:
+    def expect(self, name: str, parts: Iterable[tuple[int, np.ndarray]]) -> None:
+        """Lets the disk begin to fetch what :meth:`read` will read."""
+        if hasattr(os, "posix_fadvise"):
+            with open(self.folder / name, "rb", buffering=0) as file:
+                for start, wanted in parts:
+                    os.posix_fadvise(file.fileno(), start, len(wanted), os.POSIX_FADV_WILLNEED)
+
+    def read(self, name: str, parts: Iterable[tuple[int, np.ndarray]]) -> None:
         """Reads parts of a flat file.
 
         Args:
             name: ``tokens.bin`` or ``scales.bin``.
-            spans: Where each part begins in bytes, and the bytes to fill.
+            parts: Where each begins in bytes, and the bytes to fill.
         """
         # Not mapped: a file that is cut while it is in use is an error here and would be the end of the process
         # there, no page of it counts as this process's memory, and thousands of shards need no open files.
         with open(self.folder / name, "rb", buffering=0) as file:
-            for start, wanted in spans:
+            for start, wanted in parts:
                 file.seek(start)
                 while len(wanted):
                     n = file.readinto(wanted)
