@@ -1,0 +1,230 @@
+"""Labels from answer strings (distant supervision, DC-8), and negatives to learn them by (DC-9)."""
+
+import unicodedata
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
+from numbers import Real
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_cascade.frames import Blocks, labelled
+from pyterrier_cascade.open_measures import answers_of
+
+FIRST = np.zeros(1, dtype=np.int64)
+"""The row that is judged for a question where there is no other to be."""
+
+KINDS = {"hard": 1.0, "random": 0.0}
+
+
+def answer_qrels(documents: pd.DataFrame, answers: pd.DataFrame, match: str = "exact") -> pd.DataFrame:
+    """Returns qrels (qid, docno, label): 1 where a document contains an answer to the question, else 0 (DC-8).
+
+    Every question of ``answers`` has a row, also where it has no candidates or no document answers it (then there is
+    one about the first document): measures are averaged over the questions of the qrels, and those of the paper are
+    shares of all questions (DC-20 to DC-22).
+
+    Args:
+        documents: Candidates (qid, docno, text), each judged for its own question; among them must be the results of
+            all systems that are compared. Or a corpus (docno, text), judged for every question, of which the positive
+            rows are returned.
+        answers: The right answers (qid, answer), as ``dataset.get_answers()`` gives them; empty ones are passed over.
+        match: ``"exact"``: the answer is a substring of the text, as the paper says, so "art" is in "party".
+            ``"normalised"``: the words of the answer follow one another in the text, whatever their case, punctuation
+            and form of Unicode (NFD). DrQA's evaluation is alike, but compares punctuation.
+
+    Raises:
+        ValueError: If a text is missing, or a question has no answer or only empty ones.
+    """
+    if match not in MATCHES:
+        raise ValueError(f"match={match!r}; choose among {', '.join(MATCHES)}")
+    pt.validate.columns(documents, includes=["docno", "text"])
+    pt.validate.columns(answers, includes=["qid", "answer"])
+    for name, frame in (("documents", documents), ("answers", answers)):
+        if not len(frame):
+            raise ValueError(f"there are no {name} to judge by")
+    spans = {qid: _encoded(filter(str.strip, map(MATCHES[match], right))) for qid, right in answers_of(answers).items()}
+    _refuse_unanswered(spans, documents)
+    texts = _texts(documents, MATCHES[match])
+    judged = list(_in_candidates(texts, Blocks.of(documents), spans) if "qid" in documents else _in_all(texts, spans))
+    rows = np.concatenate([rows for rows, _ in judged])
+    qrels = pd.DataFrame(
+        {
+            "qid": np.repeat(np.array([*spans], dtype=object), [len(rows) for rows, _ in judged]),
+            "docno": documents["docno"].array.take(rows),
+            "label": np.concatenate([labels for _, labels in judged]),
+        }
+    )
+    return qrels.groupby(["qid", "docno"], sort=False, as_index=False)["label"].max()
+
+
+def _in_candidates(texts: np.ndarray, blocks: Blocks, spans: dict[str, list[bytes]]) -> Iterator:
+    """Yields which rows are judged, and their labels, for each question."""
+    pools = dict(zip(blocks.qids, blocks, strict=True))
+    for qid, wanted in spans.items():
+        rows = pools.get(qid, FIRST)
+        labels = np.zeros_like(rows)
+        labels[_Joined(texts[rows]).holding(wanted)] = 1
+        yield rows, labels
+
+
+def _in_all(texts: np.ndarray, spans: dict[str, list[bytes]]) -> Iterator:
+    joined = _Joined(texts)
+    for wanted in spans.values():
+        rows = joined.holding(wanted)
+        yield (rows, np.ones_like(rows)) if len(rows) else (FIRST, np.zeros_like(FIRST))
+
+
+class _Joined:
+    """Texts as one array of bytes, to be searched at the speed of memory.
+
+    0xFF is between them, which UTF-8 never has, so that nothing is found across two texts.
+    """
+
+    def __init__(self, texts: Sequence[bytes]):
+        self.blob = b"\xff".join(texts)
+        self.ends = list(accumulate(len(text) + 1 for text in texts))
+
+    def holding(self, spans: Sequence[bytes]) -> np.ndarray:
+        """Returns the numbers of the texts that contain at least one of the spans, rising."""
+        found = set()
+        for span in spans:
+            place = self.blob.find(span)
+            while place >= 0:
+                text = bisect_right(self.ends, place)
+                found.add(text)
+                place = self.blob.find(span, self.ends[text])
+        return np.array(sorted(found), dtype=np.int64)
+
+
+class _Letters(dict):
+    """For ``str.translate``: letters, numbers and marks stay, all else is a blank."""
+
+    def __missing__(self, code: int) -> int:
+        self[code] = code if unicodedata.category(chr(code))[0] in "LNM" else ord(" ")
+        return self[code]
+
+
+_LETTERS = _Letters()
+
+
+def _words(text: str) -> str:
+    """Returns the words of a text with a blank on both sides of each, so that a sequence of them is a substring."""
+    return f" {' '.join(unicodedata.normalize('NFD', text).lower().translate(_LETTERS).split())} "
+
+
+MATCHES: dict[str, Callable[[str], str]] = {"exact": str, "normalised": _words}
+
+
+def _encoded(texts) -> list[bytes]:
+    return [text.encode("utf-8", "surrogatepass") for text in texts]
+
+
+def _texts(documents: pd.DataFrame, prepare: Callable[[str], str]) -> np.ndarray:
+    """Returns the text of each row, prepared and as bytes; equal ones are one object."""
+    for column in ("docno", "text"):
+        missing = documents[column].isna().to_numpy()
+        if missing.any():
+            raise ValueError(
+                f"{int(missing.sum())} of {len(documents)} documents have no {column}, the first in row "
+                f"{int(missing.argmax())}; whether they contain an answer cannot be told, so leave them out"
+            )
+    codes, different = pd.factorize(documents["text"])
+    return np.array(_encoded(map(prepare, different)), dtype=object)[codes]
+
+
+def _refuse_unanswered(spans: dict[str, list[bytes]], documents: pd.DataFrame) -> None:
+    asked = dict.fromkeys([*spans, *(documents["qid"].unique().tolist() if "qid" in documents else ())])
+    unanswered = [qid for qid in asked if not spans.get(qid)]
+    if unanswered:
+        raise ValueError(
+            f"{len(unanswered)} of {len(asked)} questions have no answer, or only empty ones: the first is "
+            f"{unanswered[0]!r} (the answers begin with {next(iter(spans))!r}); leave such questions out"
+        )
+
+
+def sampled_negatives(
+    results: pd.DataFrame,
+    corpus: pd.DataFrame,
+    qrels: pd.DataFrame,
+    *,
+    kind: str | float = "hard",
+    negatives: int = 10,
+    positives: int | None = None,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Returns a training set (qid, query, docno, text, label): a question's positives and some negatives, at random.
+
+    Positives and hard negatives are those of the retriever's list, random negatives are any documents of the corpus.
+    What the qrels call positive is never drawn as a negative; for random negatives the qrels should therefore be of the
+    whole corpus, ``answer_qrels(corpus, answers)``, and not of the results alone. Questions without a positive in their
+    list are left out, and lists that are too short give fewer hard negatives.
+
+    Random negatives are easy to tell from positives, hard ones are what a reranker meets: a training may begin with
+    ``kind="random"`` and go on with ``kind="hard"``, each epoch with a seed of its own.
+
+    Args:
+        results: A retriever's results (qid, query, docno).
+        corpus: All documents (docno, text); the texts are taken from here.
+        qrels: What is positive (qid, docno, label).
+        kind: ``"hard"``, ``"random"``, or the share of hard ones among the negatives, from 0 to 1.
+        negatives: How many a question gets.
+        positives: How many it gets at most; all unless given.
+        seed: Decides what is drawn.
+    """
+    share = KINDS.get(kind, kind)
+    if not isinstance(share, Real) or not 0 <= share <= 1:
+        raise ValueError(f"kind={kind!r}; use 'hard', 'random', or the share of hard negatives from 0 to 1")
+    for name, number in (("negatives", negatives), ("positives", positives)):
+        if number is not None and number < 1:
+            raise ValueError(f"{name}={number}; use 1 or more")
+    pt.validate.columns(results, includes=["qid", "query", "docno"])
+    pt.validate.columns(corpus, includes=["docno", "text"])
+    lists = labelled(results[["qid", "query", "docno"]], qrels).drop_duplicates(["qid", "docno"], ignore_index=True)
+    index = _index(corpus)
+    places, labels = _places(index, lists["docno"]), lists["label"].to_numpy()
+    positive = qrels[qrels["label"] > 0]
+    right = pd.Series(index.get_indexer(positive["docno"])).groupby(positive["qid"].to_numpy()).agg(list).to_dict()
+    rng, blocks, drawn = np.random.default_rng(seed), Blocks.of(lists), []
+    for qid, rows in zip(blocks.qids, blocks, strict=True):
+        good, bad = (rng.permutation(places[rows[labels[rows] == label]]) for label in (1, 0))
+        if len(good):
+            n_hard = int(share * negatives + rng.random())
+            good, bad = good[:positives], bad[:n_hard]
+            others = _others(rng, len(corpus), negatives - n_hard, np.concatenate([right[qid], bad]))
+            found = np.concatenate([good, bad, others])
+            drawn.append((np.full(len(found), rows[0]), found, np.arange(len(found)) < len(good)))
+    if not drawn:
+        raise ValueError(f"no positive among the {len(lists)} results; are these the right qrels?")
+    rows, found, labels = map(np.concatenate, zip(*drawn, strict=True))
+    texts = corpus[["docno", "text"]].iloc[found].reset_index(drop=True)
+    return pd.concat([lists[["qid", "query"]].iloc[rows].reset_index(drop=True), texts], axis=1).assign(
+        label=labels.astype(np.int64)
+    )
+
+
+def _index(corpus: pd.DataFrame) -> pd.Index:
+    index = pd.Index(corpus["docno"])
+    if not index.is_unique:
+        raise ValueError(f"docno {index[index.duplicated()][0]!r} occurs more than once in the corpus")
+    return index
+
+
+def _places(index: pd.Index, docnos: pd.Series) -> np.ndarray:
+    """Returns where documents are in the corpus."""
+    places = index.get_indexer(docnos)
+    missing = docnos[places < 0].unique()
+    if len(missing):
+        raise ValueError(
+            f"{len(missing)} documents of the results are not in the corpus, such as {missing[0]!r}; "
+            "are both of the same collection?"
+        )
+    return places
+
+
+def _others(rng: np.random.Generator, n_docs: int, n: int, taken: np.ndarray) -> np.ndarray:
+    """Returns ``n`` places in the corpus that are not taken, all equally likely; fewer if there are no more."""
+    drawn = rng.choice(n_docs, min(n_docs, n + len(taken)), replace=False)
+    return drawn[~np.isin(drawn, taken)][:n]
