@@ -11,8 +11,9 @@
 =================================  ==============================================================================
 
 A split is ``train``, ``dev`` or ``test``, a mode one of :class:`Mode`; without a mode it is the papers' use of that
-split. Files come from ``pt.get_dataset(..., folder="...")``, from the folder that the environment variable
-``PTC_DATA`` names, or (all but ASNQ) are downloaded once from their official address.
+split. ``as2:squad-open/...`` takes ``articles="even"`` or ``"odd"`` for the questions about one half of the articles,
+to train on one and evaluate on the other. Files come from ``pt.get_dataset(..., folder="...")``, from the folder that
+the environment variable ``PTC_DATA`` names, or (all but ASNQ) are downloaded once from their official address.
 """
 
 from collections.abc import Iterable

@@ -165,8 +165,8 @@ class SquadOpen(AS2Dataset):
         )
 
     def get_info(self) -> dict[str, Any]:
-        """Returns name, mode (always raw), counts, licence, address and notes."""
-        return self._info(Mode.RAW, None, self.get_qrels())
+        """Returns name, mode (always raw), split (the half of the articles), counts, licence, address and notes."""
+        return self._info(Mode.RAW, self.collection.articles, self.get_qrels())
 
     def __reduce__(self):
         """Pickles the description alone."""

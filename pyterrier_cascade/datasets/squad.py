@@ -40,6 +40,7 @@ INFO = {
     "new_wiki_v1.0": ("not stated", "https://modestyachts.github.io/squadshifts-website/"),
     None: ("the file's own", None),
 }
+HALVES = ("even", "odd")
 
 
 class Squad(NamedTuple):
@@ -63,20 +64,25 @@ class SquadFile(Collection):
         release: A file that we know, ``dev-v1.1`` or ``new_wiki_v1.0``.
         folder: Where that file is; without it ``PTC_DATA``, and without that it is downloaded.
         file: The path of any other file, plain or gzipped, instead of a release.
+        articles: ``"even"`` or ``"odd"``: the questions about every other article alone, so that one can train on one
+            half and evaluate on the other. The paragraphs are always those of all articles.
     """
 
     release: str | None = None
     folder: str | None = None
     file: str | None = None
+    articles: str | None = None
 
     text_fields = ("text", "title")
     notes = "qrels = the paragraph that the question was written for; questions marked is_impossible are left out"
 
     def __post_init__(self):
-        """Refuses a folder that does not exist."""
+        """Refuses a folder that does not exist, and other articles than a half."""
         object.__setattr__(self, "folder", checked_folder(self.folder))
         if self.file is not None:
             object.__setattr__(self, "file", os.fspath(self.file))
+        if self.articles not in (None, *HALVES):
+            raise ValueError(f"articles={self.articles!r}; choose among {', '.join(HALVES)}, or leave it out")
 
     @property
     def name(self) -> str:
@@ -106,19 +112,23 @@ class SquadFile(Collection):
             )
 
     def read(self) -> Squad:
-        """Returns the parsed file.
+        """Returns the parsed file, questions about other articles left out.
 
         Raises:
             FileNotFoundError: If it is not there.
             ValueError: If it does not have the shape of SQuAD.
         """
         self.check()
+        file = stamp(self._path())
+        return _parse(file) if self.articles is None else _half(file, self.articles)
+
+    def _path(self) -> str | os.PathLike:
         if self.file is None:
-            return _parse(stamp(SHELVES[self.release].locate(self.release, self.folder)))
+            return SHELVES[self.release].locate(self.release, self.folder)
         path = os.path.expanduser(self.file)
         if not os.path.isfile(path):
             raise FileNotFoundError(f"there is no file {self.file!r}; file=... takes a SQuAD-shaped .json or .json.gz")
-        return _parse(stamp(path))
+        return path
 
     def documents(self) -> pd.DataFrame:
         """Returns the paragraphs."""
@@ -140,6 +150,15 @@ def _parse(file: Stamp) -> Squad:
         except (KeyError, TypeError, AttributeError) as err:
             raise ValueError(f"{path}: paragraph {docno} does not have the shape of SQuAD ({err!r})") from err
     return _frames(path, documents, topics, answers)
+
+
+@lru_cache(maxsize=4)
+def _half(file: Stamp, articles: str) -> Squad:
+    squad = _parse(file)
+    number = squad.qrels["docno"].str.split("-").str[0].astype(int)
+    qrels = squad.qrels[number % 2 == HALVES.index(articles)]
+    asked = (frame[frame["qid"].isin(qrels["qid"])] for frame in (squad.topics, qrels, squad.answers))
+    return Squad(squad.documents, *(frame.reset_index(drop=True) for frame in asked))
 
 
 def _load(path: str) -> dict:

@@ -2,8 +2,11 @@ import gzip
 import json
 import pickle
 
+import pandas as pd
 import pyterrier as pt
 import pytest
+
+from pyterrier_cascade.datasets.squad import HALVES
 
 
 @pytest.fixture
@@ -27,6 +30,46 @@ def test_counts(shared_data, release, paragraphs, questions, answers):
     found = dataset.get_answers()
     assert len(found) == answers and found["qid"].nunique() == questions
     assert all(a in corpus[gold[q]]["text"] for q, a in found.itertuples(index=False))
+
+
+@pytest.mark.parametrize(
+    "release, questions, answers",
+    [("dev-v1.1", (5665, 4905), (18471, 16255)), ("new_wiki_v1.0", (3923, 4015), (11289, 11505))],
+)
+def test_halves_by_article(shared_data, release, questions, answers):
+    whole = pt.get_dataset(f"as2:squad-open/{release}", folder=shared_data)
+    halves = [pt.get_dataset(f"as2:squad-open/{release}", folder=shared_data, articles=half) for half in HALVES]
+    for remainder, half in enumerate(halves):
+        qrels = half.get_qrels()
+        assert {int(docno.split("-")[0]) for docno in qrels["docno"]} == set(range(remainder, 48, 2))
+        assert len(qrels) == half.get_info()["n_questions"] == questions[remainder]
+        assert half.get_topics()["qid"].tolist() == half.get_answers()["qid"].unique().tolist() == list(qrels["qid"])
+        assert len(half.get_answers()) == answers[remainder]
+        assert list(half.get_corpus_iter(verbose=False)) == list(whole.get_corpus_iter(verbose=False))
+    for frame in ("get_topics", "get_qrels", "get_answers"):
+        both = pd.concat([getattr(half, frame)() for half in halves])
+        columns = list(both.columns)
+        ours, theirs = both.sort_values(columns), getattr(whole, frame)().sort_values(columns)
+        pd.testing.assert_frame_equal(ours.reset_index(drop=True), theirs.reset_index(drop=True))
+
+
+def test_half_of_a_small_file(path):
+    even, odd = (pt.get_dataset("as2:squad-open", file=path, articles=half) for half in HALVES)
+    assert even.get_topics()["qid"].tolist() == ["1", "2", "3"]
+    assert even.get_answers().values.tolist() == [["1", "Ada"], ["1", "Ada wrote"], ["2", "long"]]
+    assert len(odd.get_topics()) == len(odd.get_qrels()) == len(odd.get_answers()) == 0
+    assert list(odd.get_qrels().columns) == ["qid", "docno", "label"]
+    assert len(list(odd.get_corpus_iter(verbose=False))) == 3
+    assert (even.get_info()["split"], odd.get_info()["split"]) == ("even", "odd")
+    assert repr(odd) == f"pt.get_dataset('as2:squad-open', file={str(path)!r}, articles='odd')"
+    assert eval(repr(odd)) == pickle.loads(pickle.dumps(odd)) == odd != even
+    assert odd != pt.get_dataset("as2:squad-open", file=path)
+
+
+def test_unknown_half():
+    with pytest.raises(ValueError) as err:
+        pt.get_dataset("as2:squad-open/dev-v1.1", articles="first")
+    assert str(err.value) == "articles='first'; choose among even, odd, or leave it out"
 
 
 def test_any_file_of_that_shape(path):
