@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from pyterrier_cascade.tanda.recipe import Recipe, labelled_lists
+from pyterrier_cascade.tanda.recipe import Recipe
 
 ON = ("target", "transfer", "union")
 
@@ -16,6 +16,9 @@ class FineTune(Recipe):
         transfer: Labelled candidates of a general set, or a dataset that has them; not needed for ``"target"``.
         rate: The peak learning rate, 1e-6 to 2e-5 in the paper (TA-7).
         epochs: The most epochs.
+        test: The target's test questions, a frame with ``query`` or a dataset. A transfer set that asks one of them is
+            refused.
+        allow_overlap: Take such a transfer set nevertheless.
         training: Further settings of the training.
         folder: Where to keep checkpoints.
     """
@@ -28,6 +31,8 @@ class FineTune(Recipe):
         *,
         rate: float = 2e-5,
         epochs: int = 9,
+        test: pd.DataFrame | None = None,
+        allow_overlap: bool = False,
         training: dict | None = None,
         folder: str | None = None,
     ):
@@ -36,8 +41,9 @@ class FineTune(Recipe):
             raise ValueError(f"on must be one of {', '.join(ON)}, not {on!r}")
         if on != "target" and transfer is None:
             raise ValueError(f"on={on!r} needs a transfer set")
-        self.on, self.rate, self.epochs, self.training = on, rate, epochs, training or {}
-        self.transfer = None if on == "target" else labelled_lists(transfer, "transfer")
+        self.on, self.settings = on, dict(learning_rate=rate, epochs=epochs, **(training or {}))
+        ranker.with_training(**self.settings)
+        self.transfer = None if on == "target" else self.transfer_set(transfer, test, allow_overlap)
 
     def fit_candidates(self, train: pd.DataFrame, dev: pd.DataFrame):
         """Trains on the lists that ``on`` names, and returns the recipe.
@@ -46,11 +52,11 @@ class FineTune(Recipe):
             train: The target's training questions: ``qid``, ``query``, ``docno``, the text and ``label``.
             dev: Its development questions.
         """
+        self.begin(train, dev)
         data = {"target": train, "transfer": self.transfer}
         if self.on == "union":
             data["union"] = union(self.transfer, train)
-        settings = {"learning_rate": self.rate, "epochs": self.epochs, **self.training}
-        self.ranker = self.trained(self.source, self.on, data[self.on], dev, settings)
+        self.ranker = self.trained(self.source, self.on, data[self.on], dev, self.settings)
         return self
 
 

@@ -3,6 +3,7 @@
 import re
 
 import pandas as pd
+import pyterrier as pt
 
 
 def normal(question: str) -> str:
@@ -10,13 +11,15 @@ def normal(question: str) -> str:
     return " ".join(re.findall(r"\w+", question.casefold()))
 
 
-def refuse_overlap(transfer: pd.DataFrame, test: pd.DataFrame) -> None:
+def refuse_overlap(transfer: pd.DataFrame, test) -> None:
     """Raises where a transfer set asks a question of the test set, which it would give away.
 
     Args:
         transfer: A frame with ``query``.
-        test: Likewise.
+        test: Likewise, or a dataset with ``get_topics``.
     """
+    test = test.get_topics() if hasattr(test, "get_topics") else test
+    pt.validate.columns(test, includes=["query"])
     asked = {normal(query): query for query in test["query"].unique()}
     shared = sorted({asked[key] for key in map(normal, transfer["query"].unique()) if key in asked})
     if shared:

@@ -6,15 +6,20 @@ from pyterrier_cascade.axes import axes
 
 
 def course(history: pd.DataFrame, ax=None):
-    """Draws development MAP over epochs, a line for each step, and returns the axes.
+    """Draws development MAP over epochs, a line for each training of a step, and returns the axes.
 
     Args:
-        history: ``step``, ``epoch``, ``dev_map``.
+        history: ``step``, ``epoch``, ``dev_map``; ``layers`` where a step trained several models.
         ax: Where to draw; a new figure unless given.
     """
     ax = axes(ax, (6.4, 4))
-    for name, rows in history.dropna(subset="dev_map").groupby("step", sort=False):
+    measured = history.dropna(subset="dev_map")
+    begins = measured["epoch"] <= measured["epoch"].shift()
+    for _, rows in measured.groupby(begins.cumsum()):
+        first = rows.iloc[0]
+        name = f"{first['step']}, {first['layers']} layers" if "layers" in rows else first["step"]
         ax.plot(rows["epoch"], rows["dev_map"], marker="o", markersize=4, label=name)
+    ax.xaxis.get_major_locator().set_params(integer=True)
     ax.set_xlabel("epoch of the step")
     ax.set_ylabel("MAP on the target's development questions")
     ax.legend(frameon=False)

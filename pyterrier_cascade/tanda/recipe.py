@@ -8,6 +8,7 @@ import pyterrier as pt
 
 from pyterrier_cascade import frames
 from pyterrier_cascade.ranker import HELP_URL
+from pyterrier_cascade.tanda.overlap import refuse_overlap
 
 NO_DEV = "a recipe stops early in every step, by MAP on the target's development questions: give some"
 
@@ -24,6 +25,10 @@ class Recipe(pt.Estimator):
     """
 
     def __init__(self, ranker, folder: str | None):
+        if not all(hasattr(ranker, name) for name in ("fit_candidates", "with_training", "apart")):
+            raise ValueError(
+                f"{ranker!r} cannot be fitted; give a CrossEncoder, a Cascade or another ranker with weights"
+            )
         self.source, self.ranker = ranker, ranker
         self.folder = None if folder is None else Path(folder)
         self.steps: list[pd.DataFrame] = []
@@ -51,6 +56,19 @@ class Recipe(pt.Estimator):
         train = frames.labelled(topics_or_res_tr, qrels_tr)
         return self.fit_candidates(train, frames.labelled(topics_or_res_va, qrels_va))
 
+    def begin(self, train: pd.DataFrame, dev: pd.DataFrame) -> None:
+        """Forgets earlier steps, and raises where the target's lists are of no use, before hours are spent on others.
+
+        Args:
+            train: The target's training questions.
+            dev: Its development questions.
+        """
+        _need(dev)
+        for name, frame in (("training", train), ("development", dev)):
+            frames.validate(frame, context=self, text_field=self.source.text_field)
+            frames.check_labels(frame, name)
+        self.steps = []
+
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Returns the candidates as the ranker ranks them."""
         return self.ranker.transform(inp)
@@ -68,6 +86,8 @@ class Recipe(pt.Estimator):
         """
         from pyterrier_cascade.tanda.plots import course
 
+        if not self.steps:
+            raise ValueError("nothing was trained yet: call fit first")
         return course(self.history, ax)
 
     def trained(self, ranker, step: str, train: pd.DataFrame, dev: pd.DataFrame, settings: dict):
@@ -80,13 +100,29 @@ class Recipe(pt.Estimator):
             dev: Labelled candidates of the target's development questions.
             settings: Of the training.
         """
-        if dev is None or not len(dev):
-            raise ValueError(NO_DEV)
+        _need(dev)
         folder = None if self.folder is None else str(self.folder / f"training-{step}")
-        ranker = ranker.apart().with_training(**{"folder": folder, **settings})
-        ranker.fit_candidates(train, dev)
-        self.steps.append(ranker.history.assign(step=step))
+        ranker = ranker.apart()
+        # On the same weights; the settings are the step's and end with it.
+        training = ranker.with_training(**{"folder": folder, **settings})
+        training.fit_candidates(train, dev)
+        self.steps.append(training.history.assign(step=step))
         return ranker
+
+    def transfer_set(self, data, test, allow_overlap: bool) -> pd.DataFrame:
+        """Returns the candidates of a transfer set, once they are checked.
+
+        Args:
+            data: A frame, or a dataset with ``get_candidates``.
+            test: The target's test questions, or None.
+            allow_overlap: Whether the transfer set may ask them.
+        """
+        candidates = data.get_candidates() if hasattr(data, "get_candidates") else data
+        frames.validate(candidates, context=self, text_field=self.source.text_field)
+        frames.check_labels(candidates, "transfer")
+        if test is not None and not allow_overlap:
+            refuse_overlap(candidates, test)
+        return candidates
 
     def __repr__(self):
         """Returns what is trained, and how."""
@@ -101,13 +137,6 @@ class Recipe(pt.Estimator):
         return {"label": type(self).__name__, "help_url": HELP_URL}
 
 
-def labelled_lists(data, name: str) -> pd.DataFrame:
-    """Returns the labelled candidates of a dataset, or those that were given, once their labels are checked.
-
-    Args:
-        data: A frame, or a dataset with ``get_candidates``.
-        name: What an error calls it.
-    """
-    candidates = data.get_candidates() if hasattr(data, "get_candidates") else data
-    frames.check_labels(candidates, name)
-    return candidates
+def _need(dev: pd.DataFrame | None) -> None:
+    if dev is None or not len(dev):
+        raise ValueError(NO_DEV)

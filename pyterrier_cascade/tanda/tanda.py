@@ -1,13 +1,14 @@
 """Fine-tuning in two steps, transfer and adapt, around any ranker that can be fitted (TA-3)."""
 
+import copy
+import hashlib
 import json
 from collections.abc import Sequence
 
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_cascade.tanda.overlap import refuse_overlap
-from pyterrier_cascade.tanda.recipe import Recipe, labelled_lists
+from pyterrier_cascade.tanda.recipe import Recipe
 
 TRANSFER_RATES = (1e-6, 2e-5)
 ADAPT_RATES = (1e-6, 2e-6, 5e-6, 1e-5, 2e-5)
@@ -37,7 +38,8 @@ class Tanda(Recipe):
         adapt_rate: That of the adapt step.
         transfer_epochs: The most epochs of the transfer step.
         adapt_epochs: Those of the adapt step.
-        test: The target's test questions, a frame with ``query``. A transfer set that asks one of them is refused.
+        test: The target's test questions, a frame with ``query`` or a dataset. A transfer set that asks one of them is
+            refused.
         allow_overlap: Take such a transfer set nevertheless.
         transfer_training: Further settings of the transfer step's training, such as ``{"tokens_per_batch": 700}``.
         adapt_training: Further settings of the adapt step's.
@@ -61,12 +63,20 @@ class Tanda(Recipe):
         folder: str | None = None,
     ):
         super().__init__(ranker, folder)
-        self.transfer = labelled_lists(transfer, "transfer")
+        self.transfer = self.transfer_set(transfer, test, allow_overlap)
         self.transfer_rate, self.adapt_rate = transfer_rate, adapt_rate
         self.transfer_epochs, self.adapt_epochs = transfer_epochs, adapt_epochs
         self.transfer_training, self.adapt_training = transfer_training or {}, adapt_training or {}
-        if test is not None and not allow_overlap:
-            refuse_overlap(self.transfer, test)
+        for settings in (self._transfer_settings, self._adapt_settings):
+            ranker.with_training(**settings)
+
+    @property
+    def _transfer_settings(self) -> dict:
+        return dict(learning_rate=self.transfer_rate, epochs=self.transfer_epochs, **self.transfer_training)
+
+    @property
+    def _adapt_settings(self) -> dict:
+        return dict(learning_rate=self.adapt_rate, epochs=self.adapt_epochs, **self.adapt_training)
 
     def fit_candidates(self, train: pd.DataFrame, dev: pd.DataFrame):
         """Transfers, then adapts to labelled lists, and returns the recipe.
@@ -75,6 +85,7 @@ class Tanda(Recipe):
             train: The target's training questions: ``qid``, ``query``, ``docno``, the text and ``label``.
             dev: Its development questions.
         """
+        self.begin(train, dev)
         return self.adapt(self.transferred(dev), train, dev)
 
     def transferred(self, dev: pd.DataFrame):
@@ -83,26 +94,40 @@ class Tanda(Recipe):
         Args:
             dev: The development questions of a target.
         """
-        settings = {"learning_rate": self.transfer_rate, "epochs": self.transfer_epochs, **self.transfer_training}
-        kept = None if self.folder is None else self.folder / "transferred"
-        if kept is not None and (kept / DONE).is_file():
+        settings = self._transfer_settings
+        if self.folder is None:
+            return self.trained(self.source, "transfer", self.transfer, dev, settings)
+        kept = self.folder / "transferred"
+        made = {"ranker": repr(self.source.with_training(**settings)), "transfer": self._digest()}
+        if (kept / DONE).is_file():
             note = json.loads((kept / DONE).read_text(encoding="utf-8"))
-            if note["settings"] != settings:
+            differing = [
+                f"{name} was {note.get(name)} and is {one}" for name, one in made.items() if note.get(name) != one
+            ]
+            if differing:
                 raise ValueError(
-                    f"{str(kept)!r} holds the weights of another transfer, by {note['settings']} and not {settings}; "
+                    f"{str(kept)!r} holds the weights of another transfer: {', '.join(differing)}; "
                     "give another folder, or remove this one"
                 )
             self.steps.append(pd.DataFrame(note["history"]))
             return self.source.loaded_from(str(kept))
         ranker = self.trained(self.source, "transfer", self.transfer, dev, settings)
-        if kept is not None:
-            ranker.save_pretrained(str(kept))
-            with pt.io.finalized_open(str(kept / DONE), "t") as file:
-                json.dump({"settings": settings, "history": self.steps[-1].to_dict("records")}, file, indent=1)
+        ranker.save_pretrained(str(kept))
+        with pt.io.finalized_open(str(kept / DONE), "t") as file:
+            json.dump({**made, "history": self.steps[-1].to_dict("records")}, file, indent=1)
         return ranker
+
+    def _digest(self) -> str:
+        """Returns a hash of what is transferred from."""
+        columns = ["qid", "query", "docno", self.source.text_field, "label"]
+        rows = pd.util.hash_pandas_object(self.transfer[columns], index=False)
+        return hashlib.sha256(rows.to_numpy().tobytes()).hexdigest()[:16]
 
     def adapt(self, transferred, train: pd.DataFrame, dev: pd.DataFrame, step: str = "adapt"):
         """Adapts transferred weights, which stay as they are, to a target, and returns the recipe.
+
+        Where the transfer set is not at hand, kept weights are adapted by one step on the target alone:
+        ``FineTune(ranker.loaded_from("folder/transferred"), rate=1e-6, epochs=3)``.
 
         Args:
             transferred: What :meth:`transferred` returned, perhaps for another target.
@@ -110,8 +135,7 @@ class Tanda(Recipe):
             dev: Its development questions.
             step: What the table and the folder call this step; another name for each target.
         """
-        settings = {"learning_rate": self.adapt_rate, "epochs": self.adapt_epochs, **self.adapt_training}
-        self.ranker = self.trained(transferred, step, train, dev, settings)
+        self.ranker = self.trained(transferred, step, train, dev, self._adapt_settings)
         return self
 
     def search(
@@ -123,21 +147,33 @@ class Tanda(Recipe):
     ) -> pd.DataFrame:
         """Tries all pairs of rates, keeps the ranker with the best development MAP, and returns a table (TA-7).
 
+        Of a sequential reranker, the MAP is that of its last model.
+
         Args:
             train: The target's training questions.
             dev: Its development questions.
             transfer_rates: Rates of the transfer step.
             adapt_rates: Rates of the adapt step; each starts from the same transferred weights.
         """
-        rows, best, folder = [], None, self.folder
-        for self.transfer_rate in transfer_rates:
-            self.folder = None if folder is None else folder / f"rate-{self.transfer_rate}"
-            transferred = self.transferred(dev)
-            for self.adapt_rate in adapt_rates:
-                self.adapt(transferred, train, dev, f"adapt at {self.adapt_rate}")
-                rows.append((self.transfer_rate, self.adapt_rate, self.steps[-1]["dev_map"].max()))
+        self.begin(train, dev)
+        for rate in (*transfer_rates, *adapt_rates):
+            self.source.with_training(learning_rate=rate)
+        rows, best = [], None
+        # The recipe stays as it is until all is done, so that an interrupted search can be called again.
+        one = copy.copy(self)
+        for one.transfer_rate in transfer_rates:
+            one.folder = self.folder and self.folder / f"rate-{one.transfer_rate}"
+            transferred = one.transferred(dev)
+            for one.adapt_rate in adapt_rates:
+                one.adapt(transferred, train, dev, f"adapt at {one.adapt_rate}")
+                rows.append((one.transfer_rate, one.adapt_rate, _best_map(one.steps[-1])))
                 if best is None or rows[-1][-1] > best[-1]:
-                    best = self.ranker, *rows[-1]
-        self.folder = folder
+                    best = one.ranker, *rows[-1]
         self.ranker, self.transfer_rate, self.adapt_rate, _ = best
         return pd.DataFrame(rows, columns=["transfer_rate", "adapt_rate", "dev_map"])
+
+
+def _best_map(history: pd.DataFrame) -> float:
+    if "layers" in history:
+        history = history[history["layers"] == history["layers"].max()]
+    return history["dev_map"].max()

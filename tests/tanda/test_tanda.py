@@ -88,6 +88,29 @@ def test_both_steps_are_in_the_table(ranker):
     assert tanda.history.dropna(subset="dev_map")["dev_map"].between(0.2, 1).all()
 
 
+@pytest.fixture
+def trainings(monkeypatch) -> list:
+    """What cross-encoders are trained on and how, in place of training."""
+    seen = []
+    monkeypatch.setattr(CrossEncoder, "train", lambda self, train, *dev: seen.append((train, self.training)))
+    monkeypatch.setattr(CrossEncoder, "history", pd.DataFrame({"epoch": [1.0], "dev_map": [0.5]}))
+    return seen
+
+
+def test_each_step_is_trained_in_its_way(ranker, trainings):
+    tanda = Tanda(ranker, TRANSFER, transfer_training={"negatives": 3}, adapt_training={"patience": 7})
+    for _ in range(2):
+        tanda.fit_candidates(TRAIN, DEV)
+        assert tanda.history["step"].tolist() == ["transfer", "adapt"]
+    FineTune(ranker, training={"negatives": 5}, epochs=4).fit_candidates(TRAIN, DEV)
+    settings = [settings for _, settings in trainings]
+    assert settings == [
+        *[Training(learning_rate=2e-5, epochs=9, negatives=3), Training(learning_rate=1e-6, epochs=3, patience=7)] * 2,
+        Training(learning_rate=2e-5, epochs=4, negatives=5),
+    ]
+    assert tanda.ranker.training == ranker.training
+
+
 def test_it_learns_what_the_target_alone_is_too_small_for(encoder):
     training = CascadeTraining(heads="joint", head_learning_rate=1e-3)
     ranker = Cascade.from_pretrained(encoder, layers=(2, 3), training=training)
@@ -119,6 +142,8 @@ def test_behind_a_retriever(ranker):
     assert tanda.history["step"].unique().tolist() == ["transfer", "adapt"]
     with pytest.raises(ValueError, match="a recipe stops early in every step, by MAP on the target's development"):
         (retriever >> tanda).fit(topics["train"], TRAIN)
+    with pytest.raises(ValueError, match="a recipe stops early in every step"):
+        tanda.fit(TRAIN, TRAIN, DEV)
 
 
 def test_transferred_weights_serve_other_targets_and_are_kept(ranker, tmp_path, monkeypatch):
@@ -133,9 +158,56 @@ def test_transferred_weights_serve_other_targets_and_are_kept(ranker, tmp_path, 
     kept = again.transferred(DEV)
     assert weights(kept) == weights(transferred)
     assert again.history["dev_map"].dropna().tolist() == tanda.steps[0]["dev_map"].dropna().tolist()
-    message = re.escape("holds the weights of another transfer, by {'learning_rate': 0.001,")
-    with pytest.raises(ValueError, match=message):
-        recipe(ranker, folder=str(tmp_path), transfer_epochs=5).transferred(DEV)
+
+
+def test_weights_of_another_transfer_are_not_taken_for_these(encoder, ranker, tmp_path):
+    """Other data, another ranker, another seed or number of epochs: each would be a quiet wrong answer."""
+    recipe(ranker, transfer_epochs=1, folder=str(tmp_path)).transferred(DEV)
+    other = tiny.save(tmp_path / "other", layers=2, outputs=None, seed=9)
+    settings = {"transfer_rate": 1e-3, "transfer_epochs": 1, "transfer_training": SMALL, "folder": str(tmp_path)}
+    folder = re.escape(f"{str(tmp_path / 'transferred')!r} holds the weights of another transfer: ")
+    for source, data, more, differs in (
+        (ranker, TRANSFER.iloc[4:], {}, "transfer was [0-9a-f]{16} and is [0-9a-f]{16}; give another folder, or remov"),
+        (CrossEncoder.from_pretrained(other), TRANSFER, {}, "ranker was .* and is .*other"),
+        (ranker.with_training(seed=1), TRANSFER, {}, r"ranker was .* and is .*Training\(.*seed=1\)\); give another"),
+        (ranker, TRANSFER, {"transfer_epochs": 5}, r"ranker was .*epochs=1, .* and is .*epochs=5, "),
+    ):
+        with pytest.raises(ValueError, match=folder + differs):
+            Tanda(source, data, **(settings | more)).transferred(DEV)
+    assert len(Tanda(ranker, TRANSFER.copy(), **settings).transferred(DEV).loaded_from(encoder)(DEV)) == len(DEV)
+
+
+def test_what_was_interrupted_goes_on(ranker, tmp_path, monkeypatch):
+    """In the transfer step, early and late, and in the adapt step; the end is as if nothing had happened."""
+    from pyterrier_cascade.training.trainer import _Trainer
+
+    compute_loss, left = _Trainer.compute_loss, [10**9]
+
+    def failing(self, *args, **kwargs):
+        left[0] -= 1
+        if not left[0]:
+            raise KeyboardInterrupt
+        return compute_loss(self, *args, **kwargs)
+
+    monkeypatch.setattr(_Trainer, "compute_loss", failing)
+    few = SMALL | {"tokens_per_batch": 100, "save_every": 2, "precision": "fp32"}
+    settings = {"transfer_epochs": 2, "adapt_epochs": 2, "transfer_rate": 1e-3, "adapt_rate": 1e-3}
+
+    def fitted(folder):
+        tanda = Tanda(ranker, questions(12, 1), **settings, transfer_training=few, adapt_training=few, folder=folder)
+        tanda.fit_candidates(TRAIN, DEV)
+        measured = tanda.history.dropna(subset="dev_map")[["step", "epoch", "dev_map"]]
+        return weights(tanda.ranker), measured.to_numpy().tolist()
+
+    expected = fitted(None)
+    n_losses = 10**9 - left[0]
+    for n in (5, n_losses - 3):
+        left[0], folder = n, str(tmp_path / str(n))
+        with pytest.raises(KeyboardInterrupt):
+            fitted(folder)
+        assert (tmp_path / str(n) / "transferred").exists() == (n > 5)
+        assert fitted(folder) == expected
+    assert n_losses > 12
 
 
 def test_a_search_over_rates(ranker):
@@ -149,13 +221,47 @@ def test_a_search_over_rates(ranker):
     assert tanda.history["step"].value_counts().index.str.startswith("transfer").sum() == 1
 
 
-def test_baselines(ranker):
-    """TA-4."""
-    both = union(TRANSFER, TRAIN)
+def test_an_interrupted_search_goes_on(ranker, tmp_path, monkeypatch):
+    rates = {"transfer_rates": (1e-6, 1e-3), "adapt_rates": (1e-3,)}
+    tanda, trained, seen = recipe(ranker, transfer_epochs=1, adapt_epochs=1, folder=str(tmp_path)), Tanda.trained, []
+
+    def failing(self, ranker, step, *args):
+        seen.append(step)
+        if len(seen) == 4:
+            raise KeyboardInterrupt
+        return trained(self, ranker, step, *args)
+
+    monkeypatch.setattr(Tanda, "trained", failing)
+    with pytest.raises(KeyboardInterrupt):
+        tanda.search(TRAIN, DEV, **rates)
+    assert (tanda.transfer_rate, tanda.adapt_rate) == (1e-3, 1e-4)
+    table = tanda.search(TRAIN, DEV, **rates)
+    assert seen == ["transfer", "adapt at 0.001"] * 2 + ["adapt at 0.001"] * 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["rate-0.001", "rate-1e-06"]
+    assert len(table) == 2 and tanda.history["step"].nunique() == 2
+
+
+def test_a_sequential_rerankers_map_is_that_of_its_last_model():
+    from pyterrier_cascade.tanda.tanda import _best_map
+
+    assert _best_map(pd.DataFrame({"layers": [2, 2, 3, 3], "dev_map": [0.9, 0.8, 0.6, 0.7]})) == 0.7
+    assert _best_map(pd.DataFrame({"dev_map": [0.2, np.nan, 0.5, 0.4]})) == 0.5
+
+
+def test_baselines(ranker, trainings):
+    """TA-4: on the target, on the transfer set, or on both, whose questions stay apart even where their ids meet."""
+    meeting = TRANSFER.assign(qid=TRANSFER["qid"].replace("q1-0", TRAIN["qid"].iloc[0]))
+    for on in ("target", "transfer", "union"):
+        tuned = FineTune(ranker, on, meeting, rate=1e-5).fit_candidates(TRAIN, DEV)
+        assert tuned.history["step"].tolist() == [on]
+    (target, settings), (transfer, _), (both, _) = trainings
+    assert target.equals(TRAIN) and transfer.equals(meeting) and settings == Training(learning_rate=1e-5, epochs=9)
     assert len(both) == len(TRANSFER) + len(TRAIN) and both["qid"].nunique() == 68
-    for on, n in (("target", 8), ("transfer", 60), ("union", 68)):
-        tuned = FineTune(ranker, on, TRANSFER, rate=1e-3, epochs=1, training=SMALL).fit_candidates(TRAIN, DEV)
-        assert tuned.history["step"].unique().tolist() == [on] and n
+    assert sorted(both["text"]) == sorted([*TRANSFER["text"], *TRAIN["text"]])
+    assert list(union(TRANSFER.assign(more=1), TRAIN).columns) == list(TRAIN.columns)
+
+
+def test_what_baselines_cannot_be(ranker):
     with pytest.raises(ValueError, match="on must be one of target, transfer, union, not 'both'"):
         FineTune(ranker, "both")
     with pytest.raises(ValueError, match="on='union' needs a transfer set"):
@@ -169,14 +275,53 @@ def test_a_transfer_set_that_gives_the_test_away(ranker):
     assert n == 1
     with pytest.raises(ValueError, match=r"the transfer set asks 1 of the 3 test questions: '[Ww]hat"):
         Tanda(ranker, TRANSFER, test=test)
+    for on in ("transfer", "union"):
+        with pytest.raises(ValueError, match="the transfer set asks 1 of the 3 test questions"):
+            FineTune(ranker, on, TRANSFER, test=test)
+        FineTune(ranker, on, TRANSFER, test=test, allow_overlap=True)
     Tanda(ranker, TRANSFER, test=test, allow_overlap=True)
+    facts = pt.get_dataset("as2:facts/test")
+    asked = TRANSFER.assign(query=facts.get_topics()["query"].iloc[0])
+    with pytest.raises(ValueError, match="the transfer set asks 1 of the"):
+        Tanda(ranker, asked, test=facts)
+    with pytest.raises(pt.validate.InputValidationError, match="query"):
+        Tanda(ranker, TRANSFER, test=test.rename(columns={"query": "question"}))
 
 
 def test_bad_input(ranker):
     with pytest.raises(ValueError, match="labels of the transfer data must be 0 or 1, but there are also 3, 4"):
         Tanda(ranker, TRANSFER.assign(label=[3, 4, 0, 1] * 60))
-    with pytest.raises(ValueError, match="a recipe stops early in every step"):
-        recipe(ranker).fit_candidates(TRAIN, DEV.iloc[:0])
+    with pytest.raises(pt.validate.InputValidationError, match="query"):
+        Tanda(ranker, TRANSFER.drop(columns="query"))
+    with pytest.raises(ValueError, match=r"^'nothing' cannot be fitted; give a CrossEncoder, a Cascade or another"):
+        Tanda("nothing", TRANSFER)
+    with pytest.raises(ValueError, match="epochs must be at least 1, not 0"):
+        recipe(ranker, adapt_epochs=0)
+    with pytest.raises(ValueError, match="learning_rate must be above 0, not -1"):
+        FineTune(ranker, rate=-1)
+    with pytest.raises(TypeError, match="multiple values for keyword argument 'learning_rate'"):
+        Tanda(ranker, TRANSFER, transfer_training={"learning_rate": 1e-3})
+    with pytest.raises(ValueError, match="nothing was trained yet: call fit first"):
+        recipe(ranker).plot()
+
+
+@pytest.mark.parametrize(
+    ("train", "dev", "message"),
+    [
+        (TRAIN, DEV.iloc[:0], "a recipe stops early in every step"),
+        (TRAIN, None, "a recipe stops early in every step"),
+        (TRAIN.assign(label=[0, 2] * 16), DEV, "labels of the training data must be 0 or 1, but there are also 2"),
+        (TRAIN, DEV.assign(label=0), "no positive among the 64 candidates of the development data"),
+        (TRAIN.drop(columns="text"), DEV, "The retriever returned no 'text'"),
+    ],
+)
+def test_a_useless_target_is_refused_before_the_transfer(ranker, monkeypatch, train, dev, message):
+    monkeypatch.setattr(Tanda, "trained", lambda *args: pytest.fail("it trained first"))
+    for start in (recipe(ranker).fit_candidates, recipe(ranker).search):
+        with pytest.raises((ValueError, pt.validate.InputValidationError), match=message):
+            start(train, dev)
+    with pytest.raises(ValueError, match="learning_rate must be above 0, not 0"):
+        recipe(ranker).search(TRAIN, DEV, adapt_rates=(1e-6, 0))
 
 
 def test_training_settings_travel(encoder):
@@ -213,3 +358,25 @@ def test_a_plot_of_the_course(ranker):
     ax = tanda.plot()
     assert [line.get_label() for line in ax.lines] == ["transfer", "adapt"]
     assert [len(line.get_xdata()) for line in ax.lines] == [2, 1]
+    alone = FineTune(ranker)
+    alone.steps = [tanda.steps[1].assign(step="target")]
+    assert alone.plot(ax) is ax
+    assert [line.get_label() for line in ax.lines] == ["transfer", "adapt", "target"]
+
+
+def test_a_line_for_each_training():
+    """Of two models in one step, and of a step that was done twice; a row without MAP is passed over."""
+    from pyterrier_cascade.tanda.plots import course
+
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    rows = [("transfer", 1, 2, 0.1), ("transfer", 2, 2, 0.2), ("transfer", 1, 3, 0.3), ("transfer", 2, 3, None)]
+    rows += [("adapt", 1, 2, 0.4), ("adapt", 1, 3, 0.5), ("adapt", 2, 3, 0.6)]
+    history = pd.DataFrame(rows, columns=["step", "epoch", "layers", "dev_map"])
+    drawn = {line.get_label(): line.get_ydata().tolist() for line in course(history).lines}
+    assert drawn == {
+        "transfer, 2 layers": [0.1, 0.2], "transfer, 3 layers": [0.3],
+        "adapt, 2 layers": [0.4], "adapt, 3 layers": [0.5, 0.6],
+    }  # fmt: skip
+    twice = pd.DataFrame({"step": "adapt", "epoch": [1, 2, 1, 2], "dev_map": [0.1, 0.2, 0.3, 0.4]})
+    assert [line.get_ydata().tolist() for line in course(twice).lines] == [[0.1, 0.2], [0.3, 0.4]]
