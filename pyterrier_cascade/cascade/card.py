@@ -19,7 +19,7 @@ layers {layers} (pooling `{pooling}`, heads of {head_width} hidden units, {outpu
 ```python
 from pyterrier_cascade import Cascade
 
-cascade = Cascade.from_pretrained("this-repository")
+cascade = Cascade.from_pretrained("{name}")
 bm25 >> cascade(alpha=0.4)
 ```
 
@@ -33,8 +33,13 @@ bm25 >> cascade(alpha=0.4)
 """
 
 
-def model_card(config: CascadeConfig) -> str:
-    """Returns the card as Markdown, by what the configuration remembers of the training."""
+def model_card(config: CascadeConfig, name: str) -> str:
+    """Returns the card as Markdown, by what the configuration remembers of the training.
+
+    Args:
+        config: The model's.
+        name: What the model is loaded by.
+    """
     encoder, trained = config.encoder_config, config.trained_on
     if trained:
         data = (
@@ -51,6 +56,7 @@ def model_card(config: CascadeConfig) -> str:
             f"| | cost | MAP |\n|---|---|---|\n{rows}"
         )
     return TEMPLATE.format(
+        name=name,
         family=encoder.model_type,
         depth=encoder.num_hidden_layers,
         width=encoder.hidden_size,

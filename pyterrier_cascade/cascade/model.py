@@ -216,20 +216,26 @@ def load(
 def _saved(source: str, wanted: dict) -> tuple[CascadeTransformer, str | None]:
     config = CascadeConfig.from_pretrained(source)
     check_family(config.encoder_config)
+    check_heads(tuple(config.layers), config.pooling, config.outputs)
+    _check_depth(config.layers, config.encoder_config, source)
     for name, value in wanted.items():
         has = getattr(config, name)
         if value is not None and (list(value) if name == "layers" else value) != has:
             shown = tuple(has) if name == "layers" else has
             raise ValueError(f"{source!r} was made with {name}={shown!r}, not {value!r}; leave {name} out")
     module, info = CascadeTransformer.from_pretrained(
-        source, config=config, output_loading_info=True, dtype=torch.float32
+        source, config=config, output_loading_info=True, ignore_mismatched_sizes=True, dtype=torch.float32
     )
-    missing = sorted(info["missing_keys"])
-    if missing:
-        raise ValueError(
-            f"{source!r} says that it is a Cascade Transformer with heads at layers {tuple(config.layers)}, but these "
-            f"weights are missing: {', '.join(missing[:5])}{' ...' * (len(missing) > 5)}; save it again"
-        )
+    for what, names in (
+        ("are missing", info["missing_keys"]),
+        ("have other shapes", [name for name, *_ in info["mismatched_keys"]]),
+        ("are left over", [name for name in info["unexpected_keys"] if name.startswith("heads.")]),
+    ):
+        if names:
+            raise ValueError(
+                f"{source!r} says that it is a Cascade Transformer with heads at layers {tuple(config.layers)}, but "
+                f"these weights {what}: {', '.join(sorted(names)[:5])}{' ...' * (len(names) > 5)}; save it again"
+            )
     untrained = None if config.trained_on else f"the heads of {source!r} were saved before they were trained"
     return module, untrained
 
@@ -240,13 +246,12 @@ def _fresh(
     trust = {"trust_remote_code": trust_remote_code}
     encoder_config = transformers.AutoConfig.from_pretrained(source, **trust)
     check_family(encoder_config)
-    depth = encoder_config.num_hidden_layers
-    layers = default_layers(depth) if layers is None else tuple(layers)
-    if layers[-1] > depth:
-        raise ValueError(f"heads at layers {layers}, but the encoder {source!r} has {depth}; use layers 1 to {depth}")
+    layers = default_layers(encoder_config.num_hidden_layers) if layers is None else tuple(layers)
+    _check_depth(layers, encoder_config, source)
     encoder = transformers.AutoModel.from_pretrained(source, config=encoder_config, dtype=torch.float32, **trust)
     config = CascadeConfig(
-        encoder=encoder.config.to_dict(),
+        # Where the encoder lay here is nobody else's concern.
+        encoder={name: value for name, value in encoder.config.to_dict().items() if name != "_name_or_path"},
         layers=layers,
         pooling=pooling,
         outputs=outputs,
@@ -257,6 +262,14 @@ def _fresh(
         module = CascadeTransformer(config)
     module.encoder.load_state_dict(encoder.state_dict(), strict=False)
     return module
+
+
+def _check_depth(layers: Sequence[int], encoder: transformers.PretrainedConfig, source: str) -> None:
+    depth = encoder.num_hidden_layers
+    if layers[-1] > depth:
+        raise ValueError(
+            f"heads at layers {tuple(layers)}, but the encoder {source!r} has {depth}; use layers 1 to {depth}"
+        )
 
 
 def check_heads(layers: Sequence[int] | None, pooling: str | None, outputs: int | None) -> None:

@@ -255,15 +255,15 @@ class Cascade(Staged, PairRanker):
 
         api = HfApi(token=options.pop("token", None))
         with tempfile.TemporaryDirectory() as folder:
-            self._write(folder, data)
+            self._write(folder, data, repo_id)
             address = api.create_repo(repo_id, exist_ok=True, **options)
             api.upload_folder(repo_id=repo_id, folder_path=folder, commit_message="Cascade Transformer")
         return str(address)
 
-    def _write(self, path: str, data: str | None) -> None:
+    def _write(self, path: str, data: str | None, name: str = "this-folder") -> None:
         config = self.model.loaded.module.config
         config.update(self.model.notes)
         if data is not None:
             config.trained_on["data"] = data
         self.model.write(path)
-        (Path(path) / "README.md").write_text(model_card(config), encoding="utf-8")
+        (Path(path) / "README.md").write_text(model_card(config, name), encoding="utf-8")

@@ -4,6 +4,7 @@ import itertools
 import pickle
 import re
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -383,11 +384,13 @@ def test_pushed_to_the_hub(saved, monkeypatch):
             import os
 
             seen["files"] = sorted(os.listdir(folder_path))
+            seen["card"] = (Path(folder_path) / "README.md").read_text()
 
     monkeypatch.setattr(huggingface_hub, "HfApi", Api)
     cascade = Cascade.from_pretrained(saved)
     assert cascade.push_to_hub("me/cascade", data="x", private=True, token="t") == "https://hub.example/me/cascade"
     assert seen["private"] and seen["exist_ok"] and seen["token"] == "t" and seen["repo_id"] == "me/cascade"
+    assert 'Cascade.from_pretrained("me/cascade")' in seen["card"]
     assert {"README.md", "config.json", "model.safetensors", "tokenizer.json"} <= set(seen["files"])
     assert repr(cascade) == f"Cascade.from_pretrained({saved!r})"
 

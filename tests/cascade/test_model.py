@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -146,7 +147,7 @@ def test_the_module_is_whole_after_a_step(encoder):
 def test_saved_the_hugging_face_way(saved):
     config = json.loads((Path(saved) / "config.json").read_text())
     assert config["model_type"] == "cascade_transformer" and config["layers"] == [2, 3, 4, 5, 6]
-    assert config["encoder"]["model_type"] == "bert"
+    assert config["encoder"]["model_type"] == "bert" and "_name_or_path" not in config["encoder"]
     module = CascadeTransformer.from_pretrained(saved)
     auto = transformers.AutoModel.from_pretrained(saved)
     for (name, one), two in zip(module.state_dict().items(), auto.state_dict().values(), strict=True):
@@ -198,6 +199,26 @@ def test_a_checkpoint_that_lost_its_heads(saved, tmp_path):
     message = "these weights are missing: heads.4.6.bias, heads.4.6.weight; save it again"
     with pytest.raises(ValueError, match=re.escape(message)):
         load(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"layers": []}, "heads at layers (): give layers from 1 in ascending order, each once"),
+        ({"layers": [6, 5, 4, 3, 2]}, "heads at layers (6, 5, 4, 3, 2): give layers from 1 in ascending order"),
+        ({"layers": [2, 3, 4, 5, 9]}, "heads at layers (2, 3, 4, 5, 9), but the encoder {source!r} has 6; use layers"),
+        ({"pooling": "max"}, "pooling must be one of mean_nocls, mean, cls, not 'max'"),
+        ({"layers": [2, 6]}, "with heads at layers (2, 6), but these weights are left over: heads.2.0.bias"),
+        ({"head_width": 100}, "but these weights have other shapes: heads.0.0.bias, heads.0.0.weight, heads.0.3.bias"),
+    ],
+)
+def test_a_checkpoint_whose_heads_are_others_than_it_says(saved, tmp_path, changed, message):
+    shutil.copytree(saved, tmp_path / "other")
+    config = tmp_path / "other" / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | changed))
+    source = str(tmp_path / "other")
+    with pytest.raises(ValueError, match=re.escape(message.format(source=source))):
+        load(source)
 
 
 def test_an_encoder_that_cannot_be_run(tmp_path):
