@@ -168,6 +168,17 @@ def test_a_truncated_model_runs_the_first_layers_only(tmp_path):
     assert (out["q_cost"] / out["q_cost_full"]).tolist() == [0.5] * 6
 
 
+@pytest.mark.parametrize(("layers", "cost"), [(4, 66.7), (6, 50), (8, 33.3), (10, 16.7)])
+def test_what_truncation_saves(tmp_path, layers, cost):
+    """CT-34, with 16.7 for the 20 that is printed."""
+    ranker = CrossEncoder.from_pretrained(tiny.save(tmp_path, layers=12)).truncate(layers=layers)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        out = ranker(frame())
+    for kind in ("", "token_"):
+        assert (100 - 100 * out[f"q_{kind}cost"] / out[f"q_{kind}cost_full"]).round(1).unique().tolist() == [cost]
+
+
 @pytest.mark.parametrize("family", tiny.FAMILIES)
 def test_every_family_can_be_truncated(tmp_path, family):
     ranker = CrossEncoder.from_pretrained(tiny.save(tmp_path, family, layers=3)).truncate(layers=1)
