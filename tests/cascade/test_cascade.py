@@ -25,6 +25,7 @@ from pyterrier_cascade import (
     RelativeTokenCost,
     Survival,
     Training,
+    frames,
 )
 from pyterrier_cascade.cascade import pruning
 from pyterrier_cascade.cascade.staged import Judged, Staged
@@ -149,11 +150,9 @@ class Drawn(Staged):
 
 
 def test_relative_costs_of_the_paper():
-    """CT-32 to CT-35, in percent of the full encoder, of a question with so many candidates that rounding is nothing."""
-    n = 10_000
-    frame = pd.DataFrame(
-        {"qid": "1", "query": "q", "docno": [f"d{i}" for i in range(n)], "text": "t", "rank": range(n)}
-    )
+    """CT-32 to CT-35, in percent of the full encoder; rounding is nothing where there are so many candidates."""
+    docnos = [f"d{i}" for i in range(10_000)]
+    frame = pd.DataFrame({"qid": "1", "query": "q", "docno": docnos, "text": "t"})
     qrels = pd.DataFrame({"qid": ["1"], "docno": ["d0"], "label": [1]})
 
     def cost(ranker, measure=RelativeCost):
@@ -174,9 +173,7 @@ def test_relative_costs_of_the_paper():
 def test_costs_in_an_experiment(cascade, tmp_path):
     """128 candidates at alpha=.3: 128, 90, 63, 45, 32 of them come to the heads at 2, 3, 4, 5, 6 of 6 layers."""
     frame = candidates([128, 128])
-    tokens = cascade.judge(
-        frame, __import__("pyterrier_cascade.frames").frames.Blocks.of(frame), cascade.schedule()
-    ).tokens
+    tokens = cascade.judge(frame, frames.Blocks.of(frame), cascade.schedule()).tokens
     truncated = CrossEncoder.from_pretrained(tiny.save(tmp_path, layers=6)).truncate(4)
     source = pt.Transformer.from_df(frame)
     with warnings.catch_warnings():
