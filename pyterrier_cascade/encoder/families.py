@@ -132,26 +132,18 @@ def _bert(encoder, config, weights: Weights) -> Encoder:
         getattr(encoder, "embeddings_project", None),
         padding_id=config.pad_token_id if config.model_type in PADDING_FIRST else None,
     )
-    return Encoder(embeddings, _bert_layers(encoder, config, weights), nn.Identity(), config.hidden_size)
+    return Encoder(embeddings, post_norm_layers(encoder, weights), nn.Identity(), config.hidden_size)
 
 
-def _bert_layers(encoder, config, weights: Weights) -> list[PostNormLayer]:
-    layers = []
-    for layer in encoder.encoder.layer:
-        states, out = layer.attention.self, layer.attention.output
-        layers.append(
-            PostNormLayer(
-                weights.linear(states.query),
-                weights.linear(states.key, states.value),
-                weights.linear(out.dense),
-                weights.norm(out.LayerNorm),
-                weights.linear(layer.intermediate.dense, activation=config.hidden_act),
-                weights.linear(layer.output.dense),
-                weights.norm(layer.output.LayerNorm),
-                config.num_attention_heads,
-            )
+def _bert_parts(encoder) -> list["Parts"]:
+    return [
+        Parts(
+            *(layer.attention.self.query, layer.attention.self.key, layer.attention.self.value),
+            *(layer.attention.output.dense, layer.attention.output.LayerNorm),
+            *(layer.intermediate.dense, layer.output.dense, layer.output.LayerNorm),
         )
-    return layers
+        for layer in encoder.encoder.layer
+    ]
 
 
 def _distilbert(encoder, config, weights: Weights) -> Encoder:
@@ -159,20 +151,15 @@ def _distilbert(encoder, config, weights: Weights) -> Encoder:
     embeddings = weights.embeddings(
         {"input_ids": tables.word_embeddings, "positions": tables.position_embeddings}, tables.LayerNorm
     )
-    return Encoder(embeddings, _distilbert_layers(encoder, config, weights), nn.Identity(), config.dim)
+    return Encoder(embeddings, post_norm_layers(encoder, weights), nn.Identity(), config.dim)
 
 
-def _distilbert_layers(encoder, config, weights: Weights) -> list[PostNormLayer]:
+def _distilbert_parts(encoder) -> list["Parts"]:
     return [
-        PostNormLayer(
-            weights.linear(layer.attention.q_lin),
-            weights.linear(layer.attention.k_lin, layer.attention.v_lin),
-            weights.linear(layer.attention.out_lin),
-            weights.norm(layer.sa_layer_norm),
-            weights.linear(layer.ffn.lin1, activation=config.activation),
-            weights.linear(layer.ffn.lin2),
-            weights.norm(layer.output_layer_norm),
-            config.n_heads,
+        Parts(
+            *(layer.attention.q_lin, layer.attention.k_lin, layer.attention.v_lin),
+            *(layer.attention.out_lin, layer.sa_layer_norm),
+            *(layer.ffn.lin1, layer.ffn.lin2, layer.output_layer_norm),
         )
         for layer in encoder.transformer.layer
     ]
@@ -279,6 +266,30 @@ def take_apart(encoder: nn.Module, weights: Weights) -> Encoder:
         return FAMILIES[encoder.config.model_type](encoder, encoder.config, weights)
 
 
+@dataclass(frozen=True)
+class Parts:
+    """The modules of a layer after BERT's plan: linear maps and norms, the library's own with their gradients."""
+
+    query: nn.Linear
+    key: nn.Linear
+    value: nn.Linear
+    out: nn.Linear
+    attention_norm: nn.LayerNorm
+    up: nn.Linear
+    down: nn.Linear
+    output_norm: nn.LayerNorm
+
+
+def parts_of(encoder: nn.Module) -> list[Parts]:
+    """Returns the parts of each layer of an encoder of a family other than ModernBERT's."""
+    return (_distilbert_parts if encoder.config.model_type == "distilbert" else _bert_parts)(encoder)
+
+
+def activation_of(config) -> str:
+    """Returns the name of the activation behind a layer's ``up``."""
+    return config.activation if config.model_type == "distilbert" else config.hidden_act
+
+
 def post_norm_layers(encoder: nn.Module, weights: Weights) -> list[PostNormLayer]:
     """Returns the layers alone of an encoder that has them after BERT's plan; its embeddings are not looked at.
 
@@ -286,9 +297,21 @@ def post_norm_layers(encoder: nn.Module, weights: Weights) -> list[PostNormLayer
         encoder: A Hugging Face encoder of a family other than ModernBERT's.
         weights: Where and how they will be computed with.
     """
-    of_family = _distilbert_layers if encoder.config.model_type == "distilbert" else _bert_layers
+    config = encoder.config
     with torch.no_grad():
-        return of_family(encoder, encoder.config, weights)
+        return [
+            PostNormLayer(
+                weights.linear(parts.query),
+                weights.linear(parts.key, parts.value),
+                weights.linear(parts.out),
+                weights.norm(parts.attention_norm),
+                weights.linear(parts.up, activation=activation_of(config)),
+                weights.linear(parts.down),
+                weights.norm(parts.output_norm),
+                config.num_attention_heads,
+            )
+            for parts in parts_of(encoder)
+        ]
 
 
 @dataclass(frozen=True)
