@@ -2,7 +2,6 @@
 
 import errno
 import math
-import os
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -48,9 +47,9 @@ class Builder:
 
     def run(self, corpus: Iterable[Mapping[str, Any]]) -> None:
         """Writes the shards that are not there, and compares those that are to the corpus."""
-        if not (self.folder / META).is_file() and self.folder.exists():
-            if any(not path.name.startswith(".") for path in self.folder.iterdir()):
-                raise FileExistsError(f"{str(self.folder)!r} exists and is no document cache; give another path")
+        there = {path.name for path in self.folder.iterdir()} if self.folder.exists() else set()
+        if META not in there and any(not name.startswith(".") for name in there):
+            raise FileExistsError(f"{str(self.folder)!r} exists and is no document cache; give another path")
         lost = f"the disk with {str(self.folder)!r} is full; what was finished is kept: make room, run the same again"
         with files.full_disk_named(lost), files.Writer(self.folder) as writer:
             self._claim(writer)
@@ -192,10 +191,10 @@ class Builder:
         needed, free = to_do * (tokens * row + 100), shutil.disk_usage(self.folder).free
         sizes = f"about {readable(needed)} for {who} in {self.meta['dtype']}; the disk has {readable(free)} free"
         if needed > free:
-            raise OSError(
+            raise files.DiskFull(
                 errno.ENOSPC,
-                f"{str(self.folder)!r} needs {sizes}: make room, or choose another path, dtype='int8' or a smaller "
-                f"max_length ({os.strerror(errno.ENOSPC)})",
+                f"{str(self.folder)!r} needs {sizes}: make room, or choose another path, dtype='int8' or shorter "
+                "documents",
             )
         if self.verbose:
             pt.tqdm.write(f"{self.folder}: {sizes}")

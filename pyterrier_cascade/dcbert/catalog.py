@@ -125,7 +125,7 @@ def _by_hash(hashes: np.ndarray) -> Iterator[np.ndarray]:
 
 def _refuse_repeated(hashes: np.ndarray, order: np.ndarray, docnos: Strings, shards: Mapping[int, Shard]) -> None:
     alike = np.flatnonzero(hashes[1:] == hashes[:-1])
-    rows = order[np.union1d(alike, alike + 1)].astype(np.int64)
+    rows = np.sort(order[np.union1d(alike, alike + 1)]).astype(np.int64)
     names = docnos.take(rows) if len(rows) else []
     repeated = [docno for docno, count in Counter(names).items() if count > 1]
     if repeated:

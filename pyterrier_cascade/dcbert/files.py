@@ -68,15 +68,19 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
+class DiskFull(OSError):
+    """There is no room, and what that means."""
+
+
 @contextmanager
 def full_disk_named(what: str) -> Iterator[None]:
     """Says what a full disk means for the work inside."""
     try:
         yield
     except OSError as error:
-        if error.errno not in FULL:
+        if error.errno not in FULL or isinstance(error, DiskFull):
             raise
-        raise OSError(error.errno, f"{what} ({os.strerror(error.errno)})") from error
+        raise DiskFull(error.errno, f"{what} ({os.strerror(error.errno)})") from error
 
 
 class Writer:

@@ -62,14 +62,9 @@ def _one_after_the_other(caches: Sequence) -> tuple[dict[int, Shard], dict[str, 
 
 
 def _parts(caches: Sequence) -> tuple[dict[int, Shard], dict[str, int] | None]:
-    for key, values in (
-        ("shard_size", [cache.meta["shard_size"] for cache in caches]),
-        ("end", [end for end in (read_end(cache.path) for cache in caches) if end]),
-    ):
-        if any(value != values[0] for value in values):
-            raise ValueError(
-                f"the caches are no parts of one corpus: their {key}s are {values}; build each to its end to join them"
-            )
+    ends = [end for end in (read_end(cache.path) for cache in caches) if end]
+    _refuse_different("their shards have", {cache.meta["shard_size"] for cache in caches})
+    _refuse_different("they say that it has", {end["n_documents"] for end in ends})
     shards: dict[int, Shard] = {}
     for cache in caches:
         for number in shard_numbers(cache.path):
@@ -80,8 +75,15 @@ def _parts(caches: Sequence) -> tuple[dict[int, Shard], dict[str, int] | None]:
                     "only parts of one corpus can be merged before they are complete"
                 )
             shards.setdefault(number, shard)
-    ends = [end for end in (read_end(cache.path) for cache in caches) if end]
-    return dict(sorted(shards.items())), ({key: ends[0][key] for key in ("n_documents", "n_shards")} if ends else None)
+    return dict(sorted(shards.items())), ends[0] if ends else None
+
+
+def _refuse_different(what: str, values: set[int]) -> None:
+    if len(values) > 1:
+        counts = " and ".join(map(str, sorted(values)))
+        raise ValueError(
+            f"the caches are no parts of one corpus: {what} {counts} documents; build each to its end to join them"
+        )
 
 
 def _link(shard: Shard, folder: Path) -> None:
