@@ -542,8 +542,7 @@ def join(
     scorer, whole = dcbert.scorer(), PASSAGES[dcbert.passages]
 
     def work(question: int, part: slice) -> Joined:
-        states = documents.read(numbers[question][part])
-        sizes = np.bincount(states.owner)
+        states, sizes = documents.read(numbers[question][part])
         starts = np.cumsum(sizes) - sizes
         value = whole.reduceat(scorer(questions[question], states).numpy().astype(np.float64), starts)
         if dcbert.passages == "mean":

@@ -13,8 +13,8 @@ from pyterrier_cascade.encoder.pairs import TokenPairs, runs
 class Documents(Protocol):
     """Documents by number."""
 
-    def read(self, numbers: np.ndarray) -> States:
-        """Returns the states of some documents; a long one may be several entries."""
+    def read(self, numbers: np.ndarray) -> tuple[States, np.ndarray]:
+        """Returns the states of some documents, and how many entries each is: a long one may be several, ``(n,)``."""
 
 
 class TextDocuments:
@@ -31,14 +31,14 @@ class TextDocuments:
         self._sizes = np.bincount(pairs.owner)
         self._starts = np.cumsum(self._sizes) - self._sizes
 
-    def read(self, numbers: np.ndarray) -> States:
-        """Returns the states of some texts."""
+    def read(self, numbers: np.ndarray) -> tuple[States, np.ndarray]:
+        """Returns the states of some texts, and how many entries each is ``(n,)``."""
         sizes = self._sizes[numbers]
         entries = runs(self._starts[numbers], sizes)
         lengths = self.pairs.lengths[entries]
         tokens = runs(self.pairs.starts[entries], lengths)
         scales = None if self.scales is None else self.scales[tokens]
-        return States(self.states[tokens], scales, lengths, np.repeat(np.arange(len(sizes)), sizes))
+        return States(self.states[tokens], lengths, scales), sizes
 
     def stored_as(self, dtype: str) -> "TextDocuments":
         """Returns them as a cache would hold them, so that they score as if they were in it."""
@@ -57,18 +57,23 @@ class CachedDocuments:
     def __init__(self, cache: DocumentCache, more: TextDocuments | None):
         self.cache, self.more = cache, more
 
-    def read(self, numbers: np.ndarray) -> States:
-        """Returns the states of some documents: numbers from 0 are in the cache, -1 is the first beside it."""
+    def read(self, numbers: np.ndarray) -> tuple[States, np.ndarray]:
+        """Returns the states of some documents, and how many entries each is ``(n,)``.
+
+        Args:
+            numbers: From 0 on in the cache; -1 is the first beside it, -2 the second.
+        """
         if (numbers >= 0).all():
-            return self.cache.read(numbers)
-        parts = [
-            self.cache.read(numbers[[i]]) if one >= 0 else self.more.read(-1 - numbers[[i]])
-            for i, one in enumerate(numbers.tolist())
+            return self._cached(numbers)
+        found = [
+            self._cached(numbers[[i]]) if number >= 0 else self.more.read(-1 - numbers[[i]])
+            for i, number in enumerate(numbers.tolist())
         ]
+        parts = [part for part, _ in found]
         scales = None if parts[0].scales is None else np.concatenate([part.scales for part in parts])
-        return States(
-            np.concatenate([part.states for part in parts]),
-            scales,
-            np.concatenate([part.lengths for part in parts]),
-            np.repeat(np.arange(len(parts)), [len(part.lengths) for part in parts]),
-        )
+        states, lengths = (np.concatenate([getattr(part, name) for part in parts]) for name in ("states", "lengths"))
+        return States(states, lengths, scales), np.concatenate([sizes for _, sizes in found])
+
+    def _cached(self, numbers: np.ndarray) -> tuple[States, np.ndarray]:
+        entries, sizes = self.cache.entries(numbers)
+        return self.cache.read(entries), sizes

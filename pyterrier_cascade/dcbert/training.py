@@ -1,4 +1,4 @@
-"""Training DC-BERT on whole questions: first the joint layers on states encoded once, then everything (DC-7 to DC-9)."""
+"""Training DC-BERT on whole questions: first joint layers on states encoded once, then everything (DC-7 to DC-9)."""
 
 import warnings
 from collections.abc import Callable
