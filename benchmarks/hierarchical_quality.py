@@ -28,6 +28,7 @@ from pyterrier_cascade.hierarchical.runs import measured
 from pyterrier_cascade.hierarchical.schemes import ABLATIONS, MODELS
 
 NAMES = {f"{scheme}({level})": (scheme, level) for scheme, level in (*MODELS, *ABLATIONS)}
+SETTINGS = ("vectors", "questions", "epochs", "precision", "k_max")
 MODES = {"wikiqa": ["wikiqa/no_all_minus/"] * 3, "trecqa": ["trecqa/"] * 3}
 # MAP and MRR on WikiQA, then on TREC-QA (HR-33, HR-34).
 PUBLISHED = {
@@ -69,7 +70,7 @@ def train(options: argparse.Namespace) -> None:
     architecture = HierarchicalArchitecture(k_max=k_max)
     for seed in options.seeds:
         for name in options.models:
-            key = {name: getattr(options, name) for name in ("data", "vectors", "questions", "epochs", "precision")}
+            key = {one: getattr(options, one) for one in ("data", *SETTINGS[:-1])}
             key |= {"model": name, "seed": seed, "k_max": list(k_max)}
             if any(all(row[one] == value for one, value in key.items()) for row in rows_of(options.results)):
                 continue
@@ -99,6 +100,11 @@ def rows_of(path: str) -> list[dict]:
     return [json.loads(line) for line in Path(path).read_text().splitlines()] if Path(path).exists() else []
 
 
+def settings_of(row: dict) -> str:
+    """Returns how a model was trained, as text."""
+    return ", ".join(f"{name} {row[name]}" for name in SETTINGS)
+
+
 def runs_of(rows: Sequence[dict]) -> Runs:
     """Returns a model's results as runs."""
     tables = {row["seed"]: pd.DataFrame(row["values"]).rename_axis("qid") for row in rows}
@@ -106,13 +112,13 @@ def runs_of(rows: Sequence[dict]) -> Runs:
 
 
 def table(options: argparse.Namespace) -> None:
-    """Prints what was found for each source of vectors."""
+    """Prints what was found, by the settings of the trainings."""
     rows = [row for row in rows_of(options.results) if row["data"] == options.data]
-    for vectors in dict.fromkeys(row["vectors"] for row in rows):
-        chosen = [row for row in rows if row["vectors"] == vectors]
+    for settings in dict.fromkeys(settings_of(row) for row in rows):
+        chosen = [row for row in rows if settings_of(row) == settings]
         names = [name for name in NAMES if any(row["model"] == name for row in chosen)]
         runs = {name: runs_of([row for row in chosen if row["model"] == name]) for name in names}
-        print(f"## {options.data}, test, vectors {vectors}; mean (deviation) over seeds\n")
+        print(f"## {options.data}, test, {settings}; mean (deviation) over seeds\n")
         overview(options.data, runs, chosen)
         significance(runs)
         relations(runs)

@@ -3,13 +3,16 @@
     python benchmarks/tanda_quality.py build --folder transfer
     python benchmarks/tanda_quality.py train --data wikiqa --way tanda --folder transfer
     python benchmarks/tanda_quality.py table --data wikiqa
+    python benchmarks/tanda_quality.py speed --data wikiqa
 
 ``build`` makes the transfer set of SQuAD's development articles and those of new_wiki, with labels as in ASNQ (TA-10).
 ``train`` trains once, appends what came of it to a file of JSON lines, and does nothing if that training is there
 already. Ways: ``target``, ``transfer`` and ``union`` in one step (TA-4), ``tanda`` in two (TA-3), the transfer step
 kept in the folder and shared. ``--noise`` turns labels of the target's training pairs (TA-23); ``--labels`` says which
 negatives of the transfer set are kept (TA-24). The transfer set is sampled: so many questions, each with its answers
-and two negatives of each label. Weights are chosen by development MAP of the target.
+and two negatives of each label. Weights are chosen by development MAP of the target. ``table`` prints all trainings:
+means and deviations over seeds, how far development MAP moves from epoch to epoch of the last step (TA-22, whose curve
+is of the test set), and what noise costs (TA-23). ``speed`` prints what bf16 and batches of similar length spare.
 """
 
 import argparse
@@ -26,7 +29,8 @@ from ir_measures import AP, RR
 
 from pyterrier_cascade import CrossEncoder, FineTune, Tanda, Training
 from pyterrier_cascade.datasets.asnq import SquadShaped, build, select_negatives
-from pyterrier_cascade.tanda.noise import flipped
+from pyterrier_cascade.tanda.noise import drops, flipped
+from pyterrier_cascade.training import batches
 
 SHARED = Path(os.environ.get("PTC_SHARED", "../shared"))
 FILES = ["squad/dev-v1.1.rebuilt.json.gz", "squadshifts/new_wiki_v1.0.json.gz"]
@@ -77,7 +81,8 @@ def train(options: argparse.Namespace) -> None:
         transferred = recipe.transferred(lists["dev"])
         recipe.adapt(transferred, target, lists["dev"], f"adapt-{options.noise}-{options.adapt_rate}")
     else:
-        recipe = FineTune(ranker, options.way, transfer, rate=options.rate, epochs=options.epochs, training=negatives)
+        how = {"rate": options.rate, "epochs": options.epochs, "training": negatives, "test": lists["test"]}
+        recipe = FineTune(ranker, options.way, transfer, **how)
         recipe.fit_candidates(target, lists["dev"])
     run = pt.model.to_ir_measures(recipe.ranker(lists["test"].drop(columns="label")))
     found = ir_measures.calc_aggregate([AP, RR], pt.model.to_ir_measures(sets["test"].get_qrels()), run)
@@ -94,16 +99,57 @@ def train(options: argparse.Namespace) -> None:
 
 
 def table(options: argparse.Namespace) -> None:
-    """Prints all trainings, means over seeds."""
+    """Prints all trainings, means over seeds, and what noise costs."""
     rows = pd.DataFrame(row for row in rows_of(options.results) if row["data"] == options.data)
     rows["labels"] = rows["labels"].astype(str)
+    rows["over_epochs"] = rows["course"].map(moving)
     same = [name for name in (*KEYS, "model") if name not in ("data", "seed")]
     grouped = rows.groupby(same, dropna=False, sort=False)
-    means = grouped[["dev", "AP", "RR", "seconds"]].mean().assign(seeds=grouped.size()).reset_index()
-    print(f"as2:{options.data}/test, means over seeds\n")
-    lines = [means.columns, ["---"] * len(means.columns), *means.itertuples(index=False)]
-    for line in lines:
+    means = grouped[["dev", "AP", "RR", "over_epochs", "seconds"]].mean().assign(seeds=grouped.size())
+    means.insert(3, "AP_over_seeds", grouped["AP"].std())
+    print(f"as2:{options.data}/test, means over seeds; deviations of AP over seeds, of development MAP over epochs\n")
+    show(means.reset_index())
+    print("\nPercent lost to noise\n")
+    same.remove("noise")
+    found = []
+    for key, some in rows.groupby(same, dropna=False, sort=False):
+        of_noise = some.groupby("noise")[["AP", "RR"]].mean()
+        if 0 in of_noise.index and len(of_noise) > 1:
+            found.append(drops(of_noise).iloc[1:].reset_index().assign(**dict(zip(same, key, strict=True))))
+    if found:
+        show(pd.concat(found)[["way", "noise", "AP", "RR", *(name for name in same if name != "way")]])
+
+
+def moving(course: list) -> float:
+    """Returns the standard deviation of development MAP over the epochs of the last step."""
+    return float(np.std([value for step, _, value in course if step == course[-1][0]]))
+
+
+def show(frame: pd.DataFrame) -> None:
+    """Prints a frame as a table."""
+    for line in (frame.columns, ["---"] * len(frame.columns), *frame.itertuples(index=False)):
         print("| " + " | ".join(f"{value:.4g}" if isinstance(value, float) else str(value) for value in line) + " |")
+
+
+def speed(options: argparse.Namespace) -> None:
+    """Prints the seconds of an epoch on some questions, by the usual way, in bf16, and with batches by length."""
+    lists = pt.get_dataset(f"as2:{options.data}/train", folder=str(SHARED / "data")).get_candidates()
+    lists = lists[lists["qid"].isin(lists["qid"].unique()[:30])]
+    ranker = CrossEncoder.from_pretrained(options.model)
+    pooled = batches.POOL
+    # A pool of one batch is the usual way: random inputs, padded to the longest.
+    ways = {"fp32": ("fp32", 1), "bf16": ("bf16", 1), "bf16, by length": ("bf16", pooled)}
+    times = {name: [] for name in ways}
+    for _ in range(3):
+        for name, (precision, batches.POOL) in ways.items():
+            one = ranker.apart().with_training(epochs=1, precision=precision)
+            start = time.perf_counter()
+            one.fit_candidates(lists)
+            times[name].append(time.perf_counter() - start)
+    print(f"An epoch on {len(lists)} pairs of as2:{options.data}, median of 3 interleaved rounds\n")
+    seconds = {name: float(np.median(found)) for name, found in times.items()}
+    show(pd.DataFrame([(name, found, seconds["fp32"] / found) for name, found in seconds.items()],
+                      columns=["training", "seconds", "times as fast"]))  # fmt: skip
 
 
 SPLITS = ("train", "dev", "test")
@@ -112,7 +158,7 @@ SPLITS = ("train", "dev", "test")
 def main() -> None:
     """Runs what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["build", "train", "table"])
+    parser.add_argument("what", choices=["build", "train", "table", "speed"])
     parser.add_argument("--data", choices=["wikiqa", "trecqa"], default="wikiqa")
     parser.add_argument("--folder", default="transfer", help="of the transfer set")
     parser.add_argument("--results", default="tanda_quality.jsonl", help="file of JSON lines")
@@ -131,7 +177,7 @@ def main() -> None:
     if options.what == "build":
         build(SquadShaped([str(SHARED / "data" / name) for name in FILES], held_out=0.1), options.folder)
     else:
-        train(options) if options.what == "train" else table(options)
+        {"train": train, "table": table, "speed": speed}[options.what](options)
 
 
 if __name__ == "__main__":

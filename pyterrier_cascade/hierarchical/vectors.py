@@ -2,11 +2,13 @@
 
 import gzip
 import re
+import zlib
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
@@ -56,11 +58,11 @@ def read(source: str, wanted: Collection[str], n_frequent: int) -> Vectors:
 
 def _text(path: Path) -> Iterator[Entry]:
     with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
-        width = None
-        for number, line in enumerate(file, start=1):
+        width = n_words = None
+        for number, line in enumerate(_lines(file, path), start=1):
             fields = line.rstrip().split(b" ")
             if number == 1 and len(fields) == 2 and all(field.isdigit() for field in fields):
-                width = int(fields[1])
+                n_words, width = map(int, fields)
                 continue
             if width is None:
                 width = len(fields) - 1
@@ -73,6 +75,21 @@ def _text(path: Path) -> Iterator[Entry]:
             # GloVe's 840B has words of several parts.
             word = b" ".join(fields[:-width]).decode("utf-8", "replace")
             yield word, partial(_parsed, fields[-width:], path, number, line)
+        if n_words is not None and number - 1 < n_words:
+            raise ValueError(
+                f"{path} ends after {number - 1} of the {n_words} words that its first line counts; is the download "
+                "complete? If it is, take the first line away"
+            )
+
+
+def _lines(file: IO[bytes], path: Path) -> Iterator[bytes]:
+    n_read = 0
+    try:
+        for line in file:
+            n_read += 1
+            yield line
+    except (OSError, EOFError, zlib.error) as err:
+        raise ValueError(f"{path} is damaged after line {n_read} ({err}); get it again") from err
 
 
 def _numbers_in(fields: list[bytes]) -> bool:

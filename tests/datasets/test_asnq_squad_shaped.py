@@ -55,10 +55,11 @@ def test_casefold(path):
 
 def test_answer_that_only_touches_a_sentence(path):
     record = json.loads(path.read_text())
-    record["data"][0]["paragraphs"][1]["qas"][0]["answers"] = [{"text": " Then", "answer_start": 10}]
-    path.write_text(json.dumps(record))
-    first = pages(SquadShaped([path], match="offsets"))[0]
-    assert first.questions[1].labels == "11134"
+    for text, start, labels in ((" Then", 10, "11134"), ("ended. ", 4, "11143")):
+        record["data"][0]["paragraphs"][1]["qas"][0]["answers"] = [{"text": text, "answer_start": start}]
+        path.write_text(json.dumps(record))
+        first = pages(SquadShaped([path], match="offsets"))[0]
+        assert first.questions[1].labels == labels
 
 
 def test_wrong_offset(path):
@@ -79,6 +80,13 @@ def test_a_title_is_never_on_both_sides(path, held_out, dev):
         parts = [page.part for page in pages(SquadShaped([path], held_out=held_out, seed=seed))]
         assert parts[0] == parts[1]
         assert parts.count("dev") in ({0: [0], 0.5: [1, 2], 1: [3]}[held_out])
+
+
+def test_a_fraction_is_what_it_says(tmp_path):
+    """7% of 100 articles are 7, and a part of one more is one more; 0.07 * 100 is a little above 7 in a computer."""
+    path = tmp_path / "many.json"
+    path.write_text(json.dumps({"data": [{"title": f"t{n}", "paragraphs": []} for n in range(100)]}))
+    assert [len(SquadShaped([path], held_out=part)._dev_titles) for part in (0.07, 0.071)] == [7, 8]
 
 
 def test_parts_of_real_files(shared_data):

@@ -41,6 +41,23 @@ def test_gzipped(tmp_path):
     assert read(write(tmp_path, gzip.compress(GLOVE.encode()), "glove.txt.gz"), {"town"}, 0)[0] == ["town"]
 
 
+def test_a_file_that_was_cut(tmp_path):
+    """Within its gzip data, or between two lines, which only the counts of the first line tell."""
+    lines = "".join(f"word{n} 0.{n} 1\n" for n in range(9_000))
+    whole = gzip.compress(lines.encode())
+    for cut, message in (
+        (whole[: len(whole) // 2], r"cut.gz is damaged after line \d{4} \(Compressed file ended before .*\); get it"),
+        (whole[:-8], r"cut.gz is damaged after line 9000 \(Compressed"),
+        (whole[:-8] + b"\1" * 8, r"cut.gz is damaged after line 9000 \(CRC check failed"),
+        (lines.encode(), r"cut.gz is damaged after line 0 \(Not a gzipped file"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            read(write(tmp_path, cut, "cut.gz"), (), 9)
+    message = "ends after 2 of the 3 words that its first line counts; is the download complete? If it is, take the"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        read(write(tmp_path, "3 2\na 1 2\nb 1 2\n"), (), 9)
+
+
 def test_binary(tmp_path):
     content = b"2 3\nthe " + struct.pack("<3f", 1, 2, 3) + b"\ntown " + struct.pack("<3f", 4, 5, 6) + b"\n"
     words, found = read(write(tmp_path, content, "news.bin"), {"town"}, 1)

@@ -333,7 +333,8 @@ def test_training_settings_travel(encoder):
 
 
 @pytest.mark.parametrize(
-    ("rows", "share", "n"), [(8672, 0.1, 867), (8672, 0.2, 1734), (53417, 0.1, 5341), (53417, 0.2, 10683)]
+    ("rows", "share", "n"),
+    [(8672, 0.1, 867), (8672, 0.2, 1734), (53417, 0.1, 5341), (53417, 0.2, 10683), (100, 0.29, 29)],
 )
 def test_exact_counts_of_noise(rows, share, n):
     """TA-23."""
@@ -341,6 +342,15 @@ def test_exact_counts_of_noise(rows, share, n):
     noisy = flipped(frame, share, seed=1)
     assert (noisy["label"] != frame["label"]).sum() == n
     assert (flipped(frame, share, seed=1) == noisy).all().all() and (flipped(frame, share, seed=2) != noisy).any().any()
+
+
+def test_noise_is_a_uniform_sample():
+    """Any two of eight labels are turned together as often as any other two: 50 times in 1,400."""
+    frame = pd.DataFrame({"label": [0, 1] * 4})
+    turned = [np.flatnonzero(flipped(frame, 0.25, seed)["label"] != frame["label"]) for seed in range(1_400)]
+    pairs = pd.Series([tuple(two) for two in turned]).value_counts()
+    assert len(pairs) == 28 and pairs.between(25, 80).all()
+    assert frame["label"].tolist() == [0, 1] * 4
 
 
 def test_drops():
