@@ -1,5 +1,7 @@
 """Caches of a made-up corpus, whose states are known without a model."""
 
+import os
+import tempfile
 import zlib
 from pathlib import Path
 
@@ -62,6 +64,12 @@ def right(cache: DocumentCache, documents) -> int:
         assert counts.tolist() == [len(lengths)] and read.lengths.tolist() == lengths.tolist()
         assert close(read.fp32(), states, cache.dtype)
     return len(there)
+
+
+def in_memory():
+    """A folder that no busy disk delays, where the system has one."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as folder:
+        yield Path(folder)
 
 
 def content(folder: Path) -> dict[str, bytes]:

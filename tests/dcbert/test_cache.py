@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 import pytest
-from dc_corpus import META, WIDTH, build, close, content, corpus, encode, right, states_of
+from dc_corpus import META, WIDTH, build, close, content, corpus, encode, in_memory, right, states_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
@@ -18,6 +18,8 @@ from lz4.frame import LZ4FrameFile
 
 from pyterrier_cascade import DocumentCache
 from pyterrier_cascade.dcbert import building, catalog, files, quantise, shards
+
+tmp_path = pytest.fixture(in_memory)
 
 
 @pytest.fixture(autouse=True)
@@ -295,14 +297,15 @@ def test_rounding(states):
 
 @settings(max_examples=8)
 @given(st.data(), st.sampled_from(["fp16", "int8"]))
-def test_any_documents_come_back(tmp_path_factory, data, dtype):
+def test_any_documents_come_back(data, dtype):
     texts = st.text(max_size=30)
     names = data.draw(st.lists(st.text(min_size=1, max_size=8), unique=True, max_size=12))
     documents = [{"docno": name, "text": data.draw(texts)} for name in names]
     size, batch = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 6))
-    cache = build(tmp_path_factory.mktemp("any") / "c", documents, dtype=dtype, shard_size=size, batch_size=batch)
-    assert right(cache, documents) == len(documents)
-    cache.verify()
+    for folder in in_memory():
+        cache = build(folder / "any", documents, dtype=dtype, shard_size=size, batch_size=batch)
+        assert right(cache, documents) == len(documents)
+        cache.verify()
 
 
 def test_settings_are_checked(tmp_path):

@@ -7,12 +7,14 @@ import shutil
 
 import numpy as np
 import pytest
-from dc_corpus import META, build, content, corpus, right
+from dc_corpus import META, build, content, corpus, in_memory, right
 
 from pyterrier_cascade import DocumentCache
 from pyterrier_cascade.dcbert import files
 
 SLOW = os.environ.get("PTC_SLOW") == "1"
+
+tmp_path = pytest.fixture(in_memory)
 
 
 @pytest.fixture(autouse=True)

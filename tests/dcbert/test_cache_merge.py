@@ -5,10 +5,12 @@ import os
 import shutil
 
 import pytest
-from dc_corpus import META, build, content, corpus, right
+from dc_corpus import META, build, content, corpus, in_memory, right
 
 from pyterrier_cascade import DocumentCache
 from pyterrier_cascade.dcbert import files, merging
+
+tmp_path = pytest.fixture(in_memory)
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ import sys
 import time
 
 import pytest
-from dc_corpus import build, content, corpus, encode, right
+from dc_corpus import build, content, corpus, encode, in_memory, right
 
 from pyterrier_cascade import DocumentCache
 from pyterrier_cascade.dcbert import files, layout, locks
@@ -20,6 +20,8 @@ from pyterrier_cascade.dcbert import files, layout, locks
 SLOW = os.environ.get("PTC_SLOW") == "1"
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="processes are forked and killed the POSIX way")
 N = 43
+
+tmp_path = pytest.fixture(in_memory)
 
 
 def slowly(texts):
