@@ -150,6 +150,16 @@ def test_the_order_is_that_of_the_scores_and_not_of_rows_or_ranks():
     assert per_query(PBT(x=shuffled) @ 2) == per_query(PBT(x=OTHERS) @ 2)
 
 
+@pytest.mark.parametrize("scores", [(1.0, 1.0), (1.0 + 1e-9, 1.0), (1.0, 1.0 + 1e-9)])
+def test_ties_are_those_of_trec_eval(scores):
+    """Equal in fp32: the later docno is first, for Success, for both sides of PBT and for EM."""
+    run = OURS.query("qid == 'q1' and docno in ['a', 'c']").assign(score=scores, answer=["Denver", "no"])
+    for rows in (run, run.iloc[::-1]):
+        assert per_query(Success @ 1, rows)["q1"] == per_query(PBT(x=results({"q1": "d"})) @ 1, rows)["q1"] == 0
+        assert per_query(PBT(x=rows) @ 1, results({"q1": "a"}))["q1"] == 1
+        assert per_query(EM(ANSWERS), rows)["q1"] == 0
+
+
 def test_measures_are_values():
     measure = PBT(bm25=OTHERS) @ 10
     assert str(measure) == repr(measure) == "PBT(bm25)@10"
