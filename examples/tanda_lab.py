@@ -61,17 +61,18 @@ tanda = Tanda(
 
 
 def alone(labels: pd.DataFrame) -> FineTune:
-    """Returns the ranker, trained on the target alone."""
+    """Returns what training on the target alone makes of the ranker."""
     return FineTune(ranker, rate=RATE, epochs=EPOCHS, training=few).fit_candidates(labels, dev)
 
 
 print("Transfer, then adapt twice, then without transfer ...")
 transferred = tanda.transferred(dev)
+on_target = alone(train)
 systems = {
     ("transfer only", "-"): transferred,
     ("TANDA", "clean"): tanda.adapt(transferred, train, dev, "adapt").ranker,
     ("TANDA", "20% turned"): tanda.adapt(transferred, noisy, dev, "adapt, 20% turned").ranker,
-    ("target only", "clean"): alone(train).ranker,
+    ("target only", "clean"): on_target.ranker,
     ("target only", "20% turned"): alone(noisy).ranker,
 }
 
@@ -88,5 +89,5 @@ print(f"\n{table.round(3).to_string()}\n\nPercent lost to the noise:\n")
 for name in ("target only", "TANDA"):
     lost = drops(table.loc[[(name, "clean"), (name, "20% turned")]]).iloc[1]
     print(f"{name:>12}", *(f"{measure} {value:.1f}" for measure, value in lost.items()))
-tanda.plot().figure.savefig(options.plot, dpi=120)
-print(f"\nThe course of the steps: {options.plot}")
+on_target.plot(tanda.plot()).figure.savefig(options.plot, dpi=120)
+print(f"\nThe course of the steps, and of the one on the target alone: {options.plot}")

@@ -81,6 +81,9 @@ class Recipe(pt.Estimator):
     def plot(self, ax=None):
         """Draws development MAP over the epochs of all steps, and returns the axes.
 
+        ``fine_tune.plot(tanda.plot())`` sets one recipe beside another. With the test questions in place of the
+        development ones, and a patience of all epochs, these are the curves of the paper's figure 4 (TA-22).
+
         Args:
             ax: Where to draw; a new figure unless given.
         """

@@ -20,9 +20,9 @@ DONE = "transferred.json"
 class Tanda(Recipe):
     """Trains a ranker in two steps: transfer on a large general set of questions, then adapt to the target.
 
-    Takes any ranker that can be fitted: a cross-encoder, a cascade, a sequential reranker. The head is carried from one
-    step to the next, the optimiser is not (TA-3). Both steps stop early by MAP on the *target's* development questions
-    (TA-5)::
+    Takes any ranker that can be fitted: a cross-encoder, a cascade, a sequential reranker, DC-BERT, a hierarchical
+    ranker. The head is carried from one step to the next, the optimiser is not (TA-3). Both steps stop early by MAP on
+    the *target's* development questions (TA-5)::
 
         tanda = Tanda(cascade, transfer=asnq)
         tanda.fit_candidates(train, dev)

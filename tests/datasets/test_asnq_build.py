@@ -279,7 +279,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
     assert int(done.stdout) < 30_000  # kilobytes, of a file of 100 megabytes
 
 
-@pytest.mark.parametrize("damage", ["missing", "longer", "not JSON", "labels", "format"])
+@pytest.mark.parametrize("damage", ["missing", "longer", "not JSON", "labels", "another label", "format"])
 def test_damaged_folder(questions, tmp_path, damage):
     folder = tmp_path / "built"
     silently(source(questions), folder)
@@ -295,7 +295,8 @@ def test_damaged_folder(questions, tmp_path, damage):
         (folder / MANIFEST).write_text(json.dumps({**meta, "version": 2}))
         message = f"{folder / MANIFEST} has format 'asnq-like', version 2; this version reads format 'asnq-like', versi"
     else:
-        lines[1] = lines[1][:30] if damage == "not JSON" else lines[1].replace('"4321"', '"432"')
+        labels = {"labels": '"432"', "another label": '"4521"'}
+        lines[1] = lines[1][:30] if damage == "not JSON" else lines[1].replace('"4321"', labels[damage])
         write_lines(shard, lines)
         manifest = json.loads((folder / MANIFEST).read_text())
         manifest["shards"][0]["bytes"] = shard.stat().st_size

@@ -1,5 +1,6 @@
 import numpy as np
 import pandas as pd
+import pyterrier as pt
 import pytest
 from pandas.testing import assert_frame_equal
 
@@ -86,6 +87,13 @@ def test_negatives_without_meaning(candidates, negatives, message):
     with pytest.raises(ValueError) as err:
         select_negatives(candidates, negatives)
     assert str(err.value) == message
+
+
+def test_frames_without_these_labels(candidates):
+    with pytest.raises(ValueError, match=r"^asnq_label must be 1, 2, 3 or 4, but there are also 0, 7$"):
+        select_negatives(candidates.assign(asnq_label=candidates["asnq_label"].replace({1: 7, 4: 0})), (1, 2, 3))
+    with pytest.raises(pt.validate.InputValidationError, match="asnq_label"):
+        select_negatives(candidates.drop(columns="asnq_label"), (1, 2))
 
 
 def test_counting(candidates):

@@ -359,6 +359,8 @@ def test_drops():
     assert table.round(2).to_numpy().tolist() == [[0, 0], [4.67, 4.23], [22.63, 22.10]]
     with pytest.raises(ValueError, match="share=2: give a share of the labels from 0 to 1"):
         flipped(pd.DataFrame({"label": [0]}), 2)
+    with pytest.raises(ValueError, match="labels of the clean data must be 0 or 1, but there are also 4"):
+        flipped(pd.DataFrame({"label": [0, 1, 4]}), 0.5)
 
 
 def test_a_plot_of_the_course(ranker):

@@ -7,10 +7,8 @@ from itertools import groupby
 from pathlib import Path
 
 from pyterrier_cascade.datasets.asnq.lines import numbered_lines
-from pyterrier_cascade.datasets.asnq.page import LABELS
+from pyterrier_cascade.datasets.asnq.page import DIGITS
 from pyterrier_cascade.datasets.asnq.questions import Question
-
-DIGITS = {str(label): label for label in LABELS}
 
 
 def read_official(path: str | Path) -> Iterator[Question]:
@@ -40,7 +38,7 @@ def _lines(path: str | Path) -> Iterator[tuple[str, str, int]]:
             raise ValueError(f"{where}: {len(columns)} columns instead of question, sentence and label")
         if columns[2].strip() not in DIGITS:
             raise ValueError(f"{where}: label {columns[2]!r} is none of 1, 2, 3, 4")
-        yield columns[0], columns[1], DIGITS[columns[2].strip()]
+        yield columns[0], columns[1], int(columns[2])
 
 
 def _docnos(texts: list[str], time: int) -> list[str]:

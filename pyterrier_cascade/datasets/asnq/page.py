@@ -9,6 +9,7 @@ from pyterrier_cascade.datasets.asnq.lines import parse_json
 ANSWER = 4
 NEGATIVES = (1, 2, 3)
 LABELS = (*NEGATIVES, ANSWER)
+DIGITS = frozenset(map(str, LABELS))
 
 
 class Asked(NamedTuple):
@@ -49,11 +50,15 @@ class Page(NamedTuple):
         try:
             name, part, sentences, asked = value
             page = cls(name, part, sentences, [Asked(*question) for question in asked])
-            whole = all(len(question.labels) == len(sentences) for question in page.questions)
+            whole = all(
+                len(question.labels) == len(sentences) and set(question.labels) <= DIGITS for question in page.questions
+            )
         except (TypeError, ValueError) as err:
             raise ValueError(f"{where}: not a page of a built folder ({err}); build it again") from err
         if not whole:
-            raise ValueError(f"{where}: not a page of a built folder (labels are missing); build it again")
+            raise ValueError(
+                f"{where}: not a page of a built folder (labels are missing or none of 1, 2, 3, 4); build it again"
+            )
         return page
 
 

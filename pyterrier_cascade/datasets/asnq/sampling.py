@@ -5,8 +5,9 @@ from heapq import nsmallest
 
 import numpy as np
 import pandas as pd
+import pyterrier as pt
 
-from pyterrier_cascade.datasets.asnq.page import ANSWER, NEGATIVES
+from pyterrier_cascade.datasets.asnq.page import ANSWER, LABELS, NEGATIVES
 from pyterrier_cascade.datasets.asnq.split import priority
 
 Negatives = tuple[tuple[int, int | None], ...]
@@ -26,9 +27,12 @@ def select_negatives(candidates: pd.DataFrame, negatives: Wanted, seed: int = 0)
         seed: Which ones.
 
     Raises:
-        ValueError: If ``negatives`` names another label, or no proper number.
+        ValueError: If ``negatives`` names another label, or no proper number, or the frame has another label.
     """
     wanted = checked_negatives(negatives)
+    pt.validate.columns(candidates, includes=["qid", "docno", "asnq_label"])
+    if strange := sorted(map(repr, set(candidates["asnq_label"].unique().tolist()) - set(LABELS))):
+        raise ValueError(f"asnq_label must be 1, 2, 3 or 4, but there are also {', '.join(strange[:5])}")
     docnos, labels = candidates["docno"].to_numpy(), candidates["asnq_label"].to_numpy()
     positions = [
         rows[chosen(qid, docnos[rows], labels[rows], wanted, seed)]
