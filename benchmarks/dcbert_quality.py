@@ -203,7 +203,7 @@ def main() -> None:
     parser.add_argument("--kept", help="folder of the trained monolithic model, made if it is not there")
     parser.add_argument("--variant", choices=["transformer", "linear", "lstm"], default="transformer")
     parser.add_argument("--joint-layers", type=int, default=1)
-    parser.add_argument("--head", choices=["compare", "paper"], default="compare")
+    parser.add_argument("--head", choices=["late", "compare", "paper"], default="late")
     parser.add_argument("--frozen", type=int, default=3, help="epochs with frozen encoders")
     parser.add_argument("--epochs", type=int, default=0, help="epochs with everything")
     parser.add_argument("--frozen-rate", type=float, default=3e-4, help="of joint layers and head")

@@ -61,8 +61,8 @@ class DocumentCache(pt.Artifact):
 
     A wrong state is never returned. A wrong size, a shard of another model and a changed ``shard.json`` are refused
     when a shard is first used; a changed byte in a document's states, scales, lengths or docno when it is read, by its
-    CRC-32; a changed byte anywhere by :meth:`verify`, by SHA-256. Opening costs the same whatever the
-    size, and next to no memory.
+    CRC-32; a changed byte anywhere by :meth:`verify`, by SHA-256. Opening costs the same whatever the size, and next to
+    no memory.
 
     Args:
         path: The folder.
@@ -312,11 +312,16 @@ class DocumentCache(pt.Artifact):
         merge([cls(path) for path in paths], Path(out))
         return cls(out)
 
-    def reranker(self, **settings) -> Any:
-        """Returns a reranker that reads documents here; settings as in :class:`~pyterrier_cascade.CachedRanker`."""
+    def reranker(self, model=None, **settings) -> Any:
+        """Returns a reranker that reads documents here.
+
+        Args:
+            model: The DC-BERT whose joint layers are used; the one that made the cache unless given.
+            **settings: Those of :class:`~pyterrier_cascade.CachedRanker`.
+        """
         from pyterrier_cascade.dcbert.ranker import CachedRanker
 
-        return CachedRanker(self, **settings)
+        return CachedRanker(self, model, **settings)
 
     def __repr__(self):
         """Returns what can be typed back in."""

@@ -2,6 +2,7 @@
 
 import hashlib
 import itertools
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -88,7 +89,9 @@ class DCBertModel:
             settings: What else they depend on.
         """
         digest = hashlib.sha256(repr(tuple(settings)).encode())
-        digest.update(self.tokenizer.backend_tokenizer.to_str().encode())
+        # Not how it was last asked to cut and to pad.
+        tokenizer = json.loads(self.tokenizer.backend_tokenizer.to_str()) | {"truncation": None, "padding": None}
+        digest.update(json.dumps(tokenizer).encode())
         for name, weight in weights_of(self.module.encoder_of("document")).items():
             digest.update(name.encode())
             digest.update(weight.numpy())
@@ -109,7 +112,11 @@ def _scorer(joint: nn.Module, device: torch.device) -> Scorer:
     if isinstance(joint, dcbert.JointLayers):
         make = linear_for(device, torch.float32)
         layers = post_norm_layers(joint.encoder, Weights(device, torch.float32, make))
-        return Interaction(layers, joint.positions.weight, joint.types.weight, joint.head, device).score
+        join = Interaction(layers, joint.positions.weight, joint.types.weight, joint.head, device)
+        if joint.late is None:
+            return join.score
+        weight = dcbert.LATE_SCALE * joint.late.item()
+        return lambda question, documents: join.score(question, documents) + weight * late.score(question, documents)
 
     @torch.inference_mode()
     def score(question: torch.Tensor, documents) -> torch.Tensor:

@@ -17,7 +17,10 @@ from pyterrier_cascade.encoder.families import PADDING_FIRST, Parts, activation_
 from pyterrier_cascade.quiet import quiet
 
 INTERACTIONS = ("transformer", "linear", "lstm")
-HEADS = ("compare", "paper")
+HEADS = ("late", "compare", "paper")
+
+LATE_SCALE = 20.0
+"""What a trained weight of late interaction is multiplied by: cosines of good and bad differ by a few hundredths."""
 
 
 class DCBertConfig(transformers.PretrainedConfig):
@@ -29,7 +32,8 @@ class DCBertConfig(transformers.PretrainedConfig):
         joint_layers: K (DC-9).
         lower_layers: The depth of the two encoders; full unless given (DC-3).
         tied: Whether one encoder serves both questions and documents (DC-4).
-        head: ``"paper"`` reads both CLS outputs side by side (DC-6); ``"compare"`` their product and difference too.
+        head: ``"paper"`` reads both CLS outputs side by side (DC-6); ``"compare"`` their product and difference too;
+            ``"late"`` does so and adds late interaction's score of the encoders' states, with a trained weight.
         trained_on: What it was trained on; empty while it is not trained.
     """
 
@@ -42,7 +46,7 @@ class DCBertConfig(transformers.PretrainedConfig):
         joint_layers: int = 1,
         lower_layers: int | None = None,
         tied: bool = False,
-        head: str = "compare",
+        head: str = "late",
         trained_on: dict | None = None,
         **kwargs,
     ):
@@ -159,7 +163,7 @@ class JointLayers(nn.Module):
 
     Args:
         config: Of an encoder of K layers.
-        head: ``"paper"`` or ``"compare"``.
+        head: One of :data:`HEADS`.
     """
 
     def __init__(self, config: transformers.PretrainedConfig, head: str):
@@ -172,7 +176,8 @@ class JointLayers(nn.Module):
         self.dropout = config.dropout if config.model_type == "distilbert" else config.hidden_dropout_prob
         self.positions = nn.Embedding(length_limit(config), config.hidden_size)
         self.types = nn.Embedding(2, config.hidden_size)
-        self.head = Comparison(config.hidden_size, head)
+        self.head = Comparison(config.hidden_size, "compare" if head == "late" else head)
+        self.late = nn.Parameter(torch.ones(())) if head == "late" else None
 
     @property
     def layers(self) -> list[Parts]:
@@ -199,6 +204,9 @@ class JointLayers(nn.Module):
             len(questions.states) + first_d[document_of][:, None] + place - n[:, None],
         )
         states = torch.cat([questions.states, documents.states])[source.masked_fill(~real, 0)]
+        late = 0.0
+        if self.late is not None:
+            late = LATE_SCALE * self.late * late_interaction(states, n, real & ~in_question)
         states = states + self.positions(place) + self.types((~in_question).long())
         if len(self.layers) > 1:
             owner, name = layers_of(self.encoder)
@@ -209,7 +217,7 @@ class JointLayers(nn.Module):
             finally:
                 setattr(owner, name, every)
         both = torch.stack([states[:, 0], states[torch.arange(len(n), device=n.device), n]], 1)
-        return self.head(*self.last(both, states, real).unbind(1))
+        return self.head(*self.last(both, states, real).unbind(1)) + late
 
     def last(self, asking: torch.Tensor, states: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
         """Returns the last layer's outputs at the rows that ask, ``(n, n_asking, width)``; no other row is computed.
@@ -234,6 +242,22 @@ class JointLayers(nn.Module):
         attended = (torch.einsum("nrhd,hkd->nrhk", context, value) + bias).flatten(2)
         attended = parts.attention_norm(dropout(parts.out(attended)) + asking)
         return parts.output_norm(dropout(parts.down(self.activation(parts.up(attended)))) + attended)
+
+
+def late_interaction(states: torch.Tensor, n: torch.Tensor, in_document: torch.Tensor) -> torch.Tensor:
+    """Returns the mean over the question's tokens of the best cosine with one of the document's, ``(n_pairs,)``.
+
+    Args:
+        states: Question and document end to end, ``(n_pairs, longest, width)``.
+        n: The question's tokens, ``(n_pairs,)``.
+        in_document: Where the document's are, ``(n_pairs, longest)``.
+    """
+    states = F.normalize(states.float(), dim=-1)
+    longest = int(n.max())
+    cosines = states[:, :longest] @ states.transpose(1, 2)
+    best = cosines.masked_fill(~in_document[:, None], -torch.inf).amax(-1)
+    asked = torch.arange(longest, device=n.device) < n[:, None]
+    return best.masked_fill(~asked, 0).sum(1) / n
 
 
 class Comparison(nn.Module):

@@ -107,8 +107,8 @@ class DCBERT(NeuralRanker):
             joint_layers: K, the joint layers on a bare encoder; 1 by default (DC-9).
             lower_layers: The layers of both encoders; all by default (DC-3).
             tied: Whether one encoder serves queries and documents; two by default (DC-4).
-            head: ``"compare"`` reads product and distance of both CLS outputs too, ``"paper"`` the outputs alone
-                (DC-6).
+            head: ``"paper"`` reads both CLS outputs (DC-6), ``"compare"`` their product and distance too, and
+                ``"late"`` adds late interaction's score, with a trained weight.
             trust_remote_code: Whether code that comes with a bare encoder may run.
             **settings: Any of the class's settings.
         """

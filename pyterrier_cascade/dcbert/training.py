@@ -135,7 +135,7 @@ class Loss:
     """
 
     def __init__(self, settings: DCBertTraining, n_batches: int):
-        self.settings, self.first_watched = settings, round((1 - LAST) * n_batches)
+        self.settings, self.first_watched = settings, int((1 - LAST) * n_batches)
         self.losses, self.bases = [], []
 
     def __call__(self, module, inputs: dict, labels: torch.Tensor, number: int) -> torch.Tensor:
@@ -154,8 +154,8 @@ class Loss:
 
     def say(self, phase: str) -> None:
         """Warns where the last part of the training was no better than knowing nothing of the texts."""
-        loss, base = np.mean(self.losses), np.mean(self.bases)
-        if self.losses and loss > LEARNT * base:
+        loss, base = np.mean(self.losses or [0.0]), np.mean(self.bases or [0.0])
+        if loss > LEARNT * base:
             warnings.warn(
                 f"{phase} did not learn: its loss is {loss:.4f} at the end, and {base:.4f} for one who knows the share "
                 "of positives alone; try head='compare', random_first=0.4, more questions, or another learning rate",

@@ -1,0 +1,239 @@
+import pickle
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import pytest
+import tiny
+from few_docs import DOCS
+
+from pyterrier_cascade import BM25, DCBERT, DocumentCache, RelativeCost, RelativeTokenCost
+
+COSTS = ["q_cost", "q_cost_full", "q_token_cost", "q_token_cost_full"]
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory):
+    return tiny.save(tmp_path_factory.mktemp("dcbert") / "bert", layers=3, outputs=None)
+
+
+@pytest.fixture(scope="module")
+def saved(bare, tmp_path_factory):
+    """A DC-BERT that counts as trained."""
+    folder = tmp_path_factory.mktemp("dcbert") / "trained"
+    ranker = DCBERT.from_pretrained(bare, joint_layers=2)
+    ranker.model.loaded.module.config.trained_on = {"questions": 1}
+    ranker.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture
+def dcbert(saved):
+    return DCBERT.from_pretrained(saved)
+
+
+@pytest.fixture
+def corpus():
+    return [*DOCS, {"docno": "long", "text": "the ship launched in the town " * 8}, {"docno": "empty", "text": ""}]
+
+
+@pytest.fixture
+def candidates(corpus):
+    """Two interleaved queries over the corpus."""
+    rows = [
+        {"qid": qid, "query": query, "docno": document["docno"], "text": document["text"], "score": 1.0}
+        for document in corpus
+        for qid, query in (("b", "what ship launched"), ("a", "who founded the town"))
+    ]
+    return pd.DataFrame(rows)
+
+
+def by_pair(results):
+    return results.set_index(["qid", "docno"])["score"].sort_index()
+
+
+def assert_same_scores(one, other, atol):
+    pd.testing.assert_series_equal(by_pair(one), by_pair(other), check_exact=False, atol=atol, rtol=0)
+
+
+@pytest.mark.parametrize("interaction", ["joint", "late"])
+@pytest.mark.parametrize(
+    "passages", [{}, {"passages": "max", "document_length": 12}, {"passages": "mean", "document_length": 12}]
+)
+@pytest.mark.parametrize(("dtype", "atol"), [("fp16", 2e-4), ("int8", 2e-2)])
+def test_from_the_cache_as_from_the_texts(dcbert, corpus, candidates, tmp_path, interaction, passages, dtype, atol):
+    dcbert = dcbert(interaction=interaction, **passages)
+    cache = dcbert.encode(corpus, tmp_path / "cache", dtype=dtype)
+    cached = cache.reranker(interaction=interaction)(candidates.drop(columns="text"))
+    assert_same_scores(cached, dcbert(candidates), atol)
+    assert cache.n_entries > len(cache) if passages else cache.n_entries == len(cache)
+
+
+def test_in_fp32_nothing_is_lost(dcbert, corpus, candidates, monkeypatch, tmp_path):
+    # DC-11: the same scores to 1e-5, where the cache rounds nothing.
+    from pyterrier_cascade.dcbert import quantise
+
+    monkeypatch.setitem(quantise.DTYPES, "fp16", np.dtype("<f4"))
+    cached = dcbert.encode(corpus, tmp_path / "cache").reranker()(candidates.drop(columns="text"))
+    assert_same_scores(cached, dcbert(candidates), 1e-5)
+
+
+def test_scores_do_not_depend_on_neighbours_or_order(dcbert, candidates):
+    whole = by_pair(dcbert(candidates))
+    for (qid, docno), score in whole.sample(5, random_state=0).items():
+        alone = dcbert(candidates[(candidates["qid"] == qid) & (candidates["docno"] == docno)])
+        assert alone["score"].item() == pytest.approx(score, abs=1e-5)
+    shuffled = dcbert(candidates.sample(frac=1, random_state=1))
+    pd.testing.assert_series_equal(by_pair(shuffled), whole, check_exact=False, atol=1e-5, rtol=0)
+
+
+def test_long_documents(dcbert, candidates):
+    long = candidates[candidates["docno"] == "long"]
+    parts = dcbert(document_length=12)
+    first, best, mean = (by_pair(parts(passages=name)(long)) for name in ("first", "max", "mean"))
+    assert (best >= first).all() and (best > mean).all()
+    cut = long.assign(text=[" ".join(text.split()[:10]) for text in long["text"]])
+    pd.testing.assert_series_equal(by_pair(parts(cut)), first, check_exact=False, atol=1e-5, rtol=0)
+
+
+def test_costs(dcbert, corpus, candidates, tmp_path):
+    one = candidates[candidates["qid"] == "a"].head(4)
+    n_query = len(dcbert.model.loaded.tokenizer("who founded the town")["input_ids"])
+    n_tokens = sum(len(dcbert.model.loaded.tokenizer(text)["input_ids"]) for text in one["text"])
+    cache = dcbert.encode(corpus, tmp_path / "cache")
+    # Three layers for the query, two joint ones for each candidate, and from texts three for each document.
+    expected = {
+        "cached": (3 + 2 * 4, 3 * n_query + 2 * (4 * n_query + n_tokens)),
+        "from texts": (3 + 5 * 4, 3 * n_query + 2 * (4 * n_query + n_tokens) + 3 * n_tokens),
+        "late": (3, 3 * n_query),
+    }
+    rankers = {"cached": cache.reranker(), "from texts": dcbert, "late": cache.reranker(interaction="late")}
+    for name, ranker in rankers.items():
+        found = ranker(one)[COSTS].drop_duplicates()
+        layers, tokens = expected[name]
+        np.testing.assert_allclose(found.to_numpy(), [[layers, 3 * 4, tokens, 3 * (4 * n_query + n_tokens)]])
+
+
+def test_in_an_experiment(dcbert, corpus, candidates, tmp_path):
+    cache, bm25 = dcbert.encode(corpus, tmp_path / "cache"), BM25.from_docs(corpus)
+    topics = candidates[["qid", "query"]].drop_duplicates()
+    qrels = pd.DataFrame({"qid": ["a", "b"], "docno": ["d1", "d2"], "label": [1, 1]})
+    systems = {
+        "texts": bm25 >> dcbert,
+        "cache": bm25 >> cache.reranker(),
+        "late": bm25 >> cache.reranker(interaction="late"),
+    }
+    found = pt.Experiment(
+        list(systems.values()), topics, qrels, ["map", RelativeCost, RelativeTokenCost], names=list(systems)
+    )
+    assert found["map"].notna().all() and found.loc[0, "map"] == pytest.approx(found.loc[1, "map"])
+    costs = found["RelativeCost"]
+    assert costs[0] > costs[1] > costs[2] > 0
+
+
+def test_what_the_cache_lacks(dcbert, corpus, candidates, tmp_path):
+    cache = dcbert.encode(corpus[:2], tmp_path / "cache")
+    there = {document["docno"] for document in corpus[:2]}
+    n_gone = int((~candidates["docno"].isin(there)).sum())
+    with pytest.raises(KeyError) as error:
+        cache.reranker()(candidates)
+    assert error.value.args[0].startswith(f"{n_gone} of {len(candidates)} candidates are not in {cache!r}: 'd3', ")
+    assert error.value.args[0].endswith(
+        "encode them into it, or use missing='encode' (from their text) or missing='drop'"
+    )
+    with pytest.warns(UserWarning, match=f"{n_gone} of {len(candidates)} candidates are not in .* and are dropped"):
+        left = cache.reranker(missing="drop")(candidates.drop(columns="text"))
+    assert set(left["docno"]) == there and sorted(left["rank"]) == [0, 0, 1, 1]
+    encoded = cache.reranker(missing="encode")(candidates)
+    whole = dcbert.encode(corpus, tmp_path / "whole").reranker()(candidates)
+    assert_same_scores(encoded, whole, 1e-6)
+    with pytest.raises(pt.validate.InputValidationError, match="put a text loader before"):
+        cache.reranker(missing="encode")(candidates.drop(columns="text"))
+
+
+def test_a_cache_of_another_document_encoder(dcbert, corpus, candidates, bare, tmp_path):
+    cache = dcbert.encode(corpus, tmp_path / "cache")
+    # Other joint layers on the same encoder may use it.
+    other = DCBERT.from_pretrained(bare, head="paper")
+    with pytest.warns(UserWarning, match="the joint layers on .* are fresh: train them"):
+        assert len(cache.reranker(other)(candidates)) == len(candidates)
+    strange = DCBERT.from_pretrained(tiny.save(tmp_path / "strange", layers=3, outputs=None, seed=1))
+    with pytest.raises(ValueError, match="whose states would mean something else; encode the corpus with this model"):
+        cache.reranker(strange)(candidates)
+    with pytest.raises(ValueError, match="has document_length None, this build 9; build with the same settings"):
+        dcbert(document_length=9).encode(corpus, tmp_path / "cache")
+
+
+def test_untrained_layers_are_said(bare, candidates):
+    ranker = DCBERT.from_pretrained(bare)
+    with pytest.warns(
+        UserWarning, match="train them with fit\\(\\) before scores mean anything, or use interaction='late'"
+    ):
+        ranker(candidates)
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ranker(interaction="late")(candidates)
+
+
+def test_values(dcbert, corpus, candidates, saved, tmp_path):
+    cache = dcbert.encode(corpus, tmp_path / "cache")
+    for ranker in (dcbert, cache.reranker(), cache.reranker(dcbert, interaction="late", missing="drop")):
+        again = pickle.loads(pickle.dumps(ranker))
+        assert again == ranker and hash(again) == hash(ranker) and repr(again) == repr(ranker)
+        assert len(pickle.dumps(ranker)) < 3_000
+        assert_same_scores(again(candidates), ranker(candidates), 1e-6)
+        assert eval(repr(ranker)) == ranker
+        empty = ranker(candidates.head(0))
+        assert list(empty.columns) == list(ranker(candidates).columns) and not len(empty)
+    assert cache.reranker() != cache.reranker(interaction="late")
+    assert isinstance(pt.Artifact.load(str(tmp_path / "cache")), DocumentCache)
+
+
+def test_input_is_kept(dcbert, candidates):
+    before = candidates.copy()
+    found = dcbert(candidates.assign(extra=range(len(candidates))))
+    pd.testing.assert_frame_equal(candidates, before)
+    assert len(found) == len(candidates) and {"extra", "text", *COSTS} <= set(found.columns)
+    assert found.groupby("qid")["rank"].apply(list).map(lambda ranks: ranks == sorted(ranks)).all()
+
+
+def test_a_long_query_is_cut_and_said(dcbert, candidates):
+    long = candidates.assign(query="the town " * 20)
+    with pytest.warns(UserWarning, match="1 of 1 queries have more than 8 tokens and are cut; set query_length"):
+        found = dcbert(query_length=8)(long)
+    assert_same_scores(found, dcbert(query_length=8)(candidates.assign(query="the town the town the town")), 1e-5)
+
+
+def test_bad_settings(bare, saved, candidates):
+    for settings, message in [
+        ({"interaction": "linear"}, "interaction must be one of joint, late, not 'linear'"),
+        ({"passages": "sum"}, "passages must be one of first, max, mean, not 'sum'"),
+        ({"precision": "int8"}, "precision must be one of fp32, bf16, not 'int8'"),
+        ({"query_length": 2}, "query_length=2 leaves no room for a word; use 4 tokens or more"),
+        ({"head": "sum"}, "head must be one of late, compare, paper, not 'sum'"),
+        ({"joint_layers": 0}, "joint_layers must be at least 1, not 0"),
+        ({"training": 3}, "a DC-BERT is trained as DCBertTraining(...) says, not 3"),
+    ]:
+        with pytest.raises(ValueError) as error:
+            DCBERT.from_pretrained(bare, **settings)
+        assert str(error.value) == message
+    with pytest.raises(ValueError, match="query_length=64 and document_length=500 are 564 tokens"):
+        DCBERT.from_pretrained(saved, document_length=500)(candidates)
+
+
+def test_unsaved_weights_make_no_cache(bare, candidates, corpus, tmp_path):
+    ranker = DCBERT.from_pretrained(bare)
+    ranker.model.mark_fitted([])
+    with pytest.raises(ValueError, match="call save_pretrained\\(folder\\), then encode"):
+        ranker.encode(corpus, tmp_path / "cache")
+
+
+def test_variants_rank_from_the_cache(bare, corpus, candidates, tmp_path):
+    for variant in ("linear", "lstm"):
+        ranker = DCBERT.from_pretrained(bare, variant=variant)
+        ranker.model.loaded.module.config.trained_on = {"questions": 1}
+        ranker.save_pretrained(tmp_path / variant)
+        cached = ranker.encode(corpus, tmp_path / f"{variant} cache").reranker()(candidates)
+        assert_same_scores(cached, ranker(candidates), 1e-3)

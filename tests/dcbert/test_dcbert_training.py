@@ -1,0 +1,183 @@
+import math
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import tiny
+import torch
+
+from pyterrier_cascade import DCBERT, DCBertTraining, Tanda
+from pyterrier_cascade.dcbert import training
+from pyterrier_cascade.dcbert.training import Examples
+from pyterrier_cascade.encoder.pairs import TokenPairs
+
+WORDS = ["ship", "town", "is", "of", "in", "was"]
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory):
+    return tiny.save(tmp_path_factory.mktemp("dcbert") / "bert", layers=2, outputs=None)
+
+
+def lists(n_questions, seed=0, n=6):
+    """Questions, and documents of which the one that begins with the first word is right."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for number in range(n_questions):
+        query = f"{WORDS[rng.integers(len(WORDS))]} {seed} {number}"
+        for candidate in range(n):
+            text = f"{WORDS[candidate % len(WORDS)]} {rng.integers(10)} {rng.integers(10)}"
+            rows.append((f"q{number}", query, f"d{number}-{candidate}", text, int(candidate == 0)))
+    return pd.DataFrame(rows, columns=["qid", "query", "docno", "text", "label"])
+
+
+def examples(labels, question_of, lengths, teacher=None):
+    n = len(lengths)
+    tokens = TokenPairs({"input_ids": np.arange(sum(lengths))}, np.array(lengths), np.arange(n), {"input_ids": 0})
+    questions = TokenPairs({"input_ids": np.arange(9)}, np.array([3, 3, 3]), np.arange(3), {"input_ids": 0})
+    return Examples(questions, tokens, np.array(question_of), np.arange(n), np.array(labels), teacher)
+
+
+def test_batches_hold_whole_questions_within_the_budget():
+    given = examples([1, 0, 0, 1, 0, 0, 0, 1], [0, 0, 0, 1, 1, 1, 2, 2], [10, 20, 30, 5, 5, 5, 40, 1])
+    settings = DCBertTraining(negatives=1, tokens_per_batch=60)
+    for seed in range(5):
+        batches = given.epoch(settings, seed)
+        flat = sorted(row for batch in batches for row in batch)
+        assert len(flat) == 6 and {0, 3, 7} <= set(flat)
+        for batch in batches:
+            groups = given.question_of[batch]
+            assert (np.diff(np.flatnonzero(np.diff(groups, prepend=-1))) == 2).all()
+            assert len(set(groups)) == 1 or given.documents.lengths[batch].sum() <= 60
+    assert given.epoch(settings, 0) == given.epoch(settings, 0) != given.epoch(settings, 1)
+
+
+def test_losses_by_hand():
+    groups, labels = torch.tensor([0, 0, 1, 1, 1, 2]), torch.tensor([1, 0, 0, 1, 1, 0])
+    scores = torch.tensor([0.0, math.log(3), 0.0, 0.0, 0.0, 5.0])
+    # log(1 + 3), then log 3 for both positives; the question without a positive says nothing.
+    expected = (math.log(4) + math.log(3)) / 2
+    assert training.listwise(scores, labels, groups).item() == pytest.approx(expected)
+    assert training.listwise(scores[:2], torch.zeros(2), groups[:2]).item() == 0
+    point = torch.tensor([0.0, math.log(3)])
+    assert training.pointwise(point, torch.tensor([1, 0]), None).item() == pytest.approx(
+        (math.log(2) + math.log(4)) / 2
+    )
+    teacher = torch.tensor([math.log(3), 0.0])
+    # The student is even: 3/4 log(3/4 / 1/2) + 1/4 log(1/4 / 1/2).
+    expected = 0.75 * math.log(1.5) + 0.25 * math.log(0.5)
+    assert training.divergence(torch.zeros(2), teacher, torch.zeros(2)).item() == pytest.approx(expected)
+
+
+def test_base_rates_by_hand():
+    groups, labels = torch.tensor([0, 0, 1, 1, 1, 2]), torch.tensor([1, 0, 0, 1, 1, 0])
+    assert training.base_rate("listwise", labels, groups) == pytest.approx((math.log(2) + math.log(3)) / 2)
+    assert training.base_rate("pointwise", labels, groups) == pytest.approx(math.log(2))
+
+
+def test_random_negatives_come_first():
+    given = examples([1, 0, 1, 0, 1, 0], [0, 0, 1, 1, 2, 2], [4] * 6)
+    settings = DCBertTraining(frozen_epochs=2, epochs=1, negatives=1, tokens_per_batch=8, random_first=0.5)
+    joined, epochs = training.phases(given, settings, frozen=True)
+    assert len(joined.labels) > 6 and (joined.labels[6:] == 1).sum() == 3
+    first, second = ([row for batch in epoch for row in batch] for epoch in epochs)
+    assert min(first) >= 6 and max(second) < 6
+    own = set(zip(given.question_of[::2].tolist(), given.document_of[::2].tolist(), strict=True))
+    drawn = joined.labels[6:] == 0
+    pairs = zip(joined.question_of[6:][drawn].tolist(), joined.document_of[6:][drawn].tolist(), strict=True)
+    assert not own & set(pairs)
+    assert training.phases(given, settings, frozen=False)[0] is given
+
+
+def test_it_learns_in_both_phases_and_says_so_if_not(bare):
+    train, dev = lists(60), lists(20, seed=1)
+    settings = DCBertTraining(
+        frozen_epochs=8, epochs=3, patience=9, tokens_per_batch=400, learning_rate=1e-3, head_learning_rate=5e-3
+    )
+    ranker = DCBERT.from_pretrained(bare, head="compare", training=settings)
+    encoder = ranker.model.loaded.module.encoder_of("document").encoder.layer[0].output.dense.weight
+    before = encoder.detach().clone()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ranker.with_training(epochs=0).fit_candidates(train, dev)
+    assert torch.equal(encoder, before) and encoder.requires_grad
+    frozen = ranker.history["dev_map"].max()
+    assert frozen > 0.9 and set(ranker.history["phase"]) == {"frozen"}
+    ranker.fit_candidates(train, dev)
+    assert not torch.equal(encoder, before)
+    assert set(ranker.history["phase"]) == {"frozen", "all"}
+    assert ranker(dev)["score"].notna().all()
+    blind = DCBERT.from_pretrained(bare, head="compare", training=settings).with_training(epochs=0, head_learning_rate=1e-9)
+    with pytest.warns(UserWarning, match="the first phase, with frozen encoders, did not learn: its loss is 1.7"):
+        blind.fit_candidates(train, dev)
+
+
+def test_the_best_weights_of_both_phases_are_kept(bare):
+    train, dev = lists(40), lists(20, seed=1)
+    settings = DCBertTraining(
+        frozen_epochs=8, epochs=1, tokens_per_batch=400, head_learning_rate=5e-3, learning_rate=0.5
+    )
+    ranker = DCBERT.from_pretrained(bare, head="compare", training=settings)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ranker.fit_candidates(train, dev)
+    course = ranker.history.dropna(subset="dev_map")
+    best = course.groupby("phase")["dev_map"].max()
+    assert best["frozen"] > best["all"]
+    from pyterrier_cascade import frames
+
+    found = ranker(dev).merge(dev[["qid", "docno"]], on=["qid", "docno"])
+    reached = frames.mean_average_precision(found, found["score"].to_numpy(), dev)
+    assert reached == pytest.approx(best["frozen"], abs=0.03)
+
+
+def test_a_teacher_is_learnt_from(bare):
+    train, dev = lists(60), lists(20, seed=1)
+    settings = DCBertTraining(
+        frozen_epochs=8, epochs=0, tokens_per_batch=400, head_learning_rate=5e-3, teacher_weight=1.0
+    )
+    ranker = DCBERT.from_pretrained(bare, head="compare", training=settings)
+    # The labels are wrong, the teacher knows better.
+    wrong = (train["docno"].str[-1] == "3").astype(int)
+    ranker.fit_candidates(train.assign(label=wrong, teacher=8.0 * train["label"]))
+    found = ranker(dev.drop(columns="label")).merge(dev[["qid", "docno", "label"]], on=["qid", "docno"])
+    assert found.loc[found["label"] == 1, "rank"].mean() < 1
+    assert found.loc[found["docno"].str[-1] == "3", "rank"].mean() > 2
+
+
+def test_p10_may_choose_the_weights(bare):
+    settings = DCBertTraining(frozen_epochs=1, epochs=0, watch="P@10", tokens_per_batch=400)
+    ranker = DCBERT.from_pretrained(bare, head="compare", training=settings)
+    ranker.fit_candidates(lists(4, n=12), lists(3, seed=1, n=12))
+    assert ranker.history["dev_p10"].dropna().between(0, 1).all()
+
+
+def test_tanda_around_it(bare):
+    ranker = DCBERT.from_pretrained(bare, training=DCBertTraining(frozen_epochs=1, epochs=1, tokens_per_batch=400))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        recipe = Tanda(
+            ranker, lists(6, seed=2).replace({"qid": {f"q{i}": f"t{i}" for i in range(6)}}), allow_overlap=True
+        )
+        recipe.fit_candidates(lists(4), lists(3, seed=1))
+    assert recipe.history["dev_map"].notna().any()
+
+
+def test_bad_settings():
+    for settings, message in [
+        ({"loss": "pair"}, "loss must be one of listwise, pointwise, not 'pair'"),
+        ({"watch": "MRR"}, "watch must be one of MAP, P@10, not 'MRR'"),
+        ({"epochs": -1}, "epochs must be at least 0, not -1"),
+        ({"random_first": 1.5}, "random_first must be a share from 0 to 1, not 1.5"),
+        (
+            {"epochs": 0, "frozen_epochs": 0},
+            "frozen_epochs=0 and epochs=0 are no training; one of them must be at least 1, neither below 0",
+        ),
+    ]:
+        with pytest.raises(ValueError) as error:
+            DCBertTraining(**settings)
+        assert str(error.value) == message
+    assert repr(DCBertTraining(negatives=3)) == "DCBertTraining(negatives=3)"
+    published = DCBertTraining.as_published()
+    assert (published.loss, published.learning_rate, published.rate_of_heads) == ("pointwise", 4e-5, 4e-5)
