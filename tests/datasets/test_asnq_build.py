@@ -279,7 +279,9 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
     assert int(done.stdout) < 30_000  # kilobytes, of a file of 100 megabytes
 
 
-@pytest.mark.parametrize("damage", ["missing", "longer", "not JSON", "labels", "another label", "format"])
+@pytest.mark.parametrize(
+    "damage", ["missing", "longer", "not JSON", "labels", "another label", "format", "cut manifest"]
+)
 def test_damaged_folder(questions, tmp_path, damage):
     folder = tmp_path / "built"
     silently(source(questions), folder)
@@ -290,6 +292,10 @@ def test_damaged_folder(questions, tmp_path, damage):
         shard.unlink()
     elif damage == "longer":
         shard.write_bytes(shard.read_bytes() + b"x")
+    elif damage == "cut manifest":
+        path = folder / MANIFEST
+        path.write_bytes(path.read_bytes()[:-20])
+        message = f"{path}: not JSON ("
     elif damage == "format":
         meta = json.loads((folder / MANIFEST).read_text())
         (folder / MANIFEST).write_text(json.dumps({**meta, "version": 2}))

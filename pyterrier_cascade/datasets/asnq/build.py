@@ -1,6 +1,5 @@
 """Building an ASNQ-like folder: in several processes, resumable, and never taken for whole before it is."""
 
-import json
 import multiprocessing
 import os
 import threading
@@ -23,6 +22,7 @@ from pyterrier_cascade.datasets.asnq.shards import (
     MANIFEST,
     TEMPORARY,
     describe_shard,
+    read_json,
     read_manifest,
     sweep,
     total,
@@ -88,7 +88,7 @@ def _begin(folder: Path, plan: dict[str, Any]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / PLAN
     if path.exists():
-        _continue(folder, json.loads(path.read_text(encoding="utf-8")), plan)
+        _continue(folder, read_json(path), plan)
     elif any(not file.name.startswith(TEMPORARY) for file in folder.iterdir()):
         raise ValueError(f"{folder} has files but no {PLAN}: it was not begun by this builder; name another folder")
     sweep(folder)
@@ -201,7 +201,7 @@ def _done(folder: Path, number: int) -> Path:
 
 def _finish(folder: Path, plan: dict[str, Any]) -> None:
     done = [_done(folder, number) for number in range(len(plan["files"]))]
-    shards = [shard for path in done for shard in json.loads(path.read_text(encoding="utf-8"))]
+    shards = [shard for path in done for shard in read_json(path)]
     counts = total(shard["counts"] for shard in shards)
     if not sum(counter[str(ANSWER)] for counter in counts.values()):
         names = ", ".join(file["name"] for file in plan["files"])

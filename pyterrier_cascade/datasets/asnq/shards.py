@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from pyterrier_cascade.datasets.asnq.lines import numbered_lines
+from pyterrier_cascade.datasets.asnq.lines import numbered_lines, parse_json
 from pyterrier_cascade.datasets.asnq.page import Page
 
 MANIFEST = "manifest.json"
@@ -74,6 +74,15 @@ def write_json(path: Path, value: Any) -> None:
     _publish(path, lambda file: file.write(json.dumps(value, indent=1, sort_keys=True).encode()))
 
 
+def read_json(path: Path) -> Any:
+    """Returns the value that :func:`write_json` wrote.
+
+    Raises:
+        ValueError: If it is damaged.
+    """
+    return parse_json(str(path), path.read_text(encoding="utf-8"))
+
+
 def read_manifest(folder: Path) -> dict[str, Any]:
     """Returns the manifest of a finished folder, once the sizes of its shards have been checked.
 
@@ -87,7 +96,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             f"{folder} is not a finished ASNQ-like folder: {MANIFEST}, which is written last, is missing; run the same "
             f"build again to complete it"
         )
-    manifest = json.loads(path.read_text(encoding="utf-8"))
+    manifest = read_json(path)
     if {key: manifest.get(key) for key in FORMAT} != FORMAT:
         seen = ", ".join(f"{key} {manifest.get(key)!r}" for key in FORMAT)
         raise ValueError(f"{path} has {seen}; this version reads format 'asnq-like', version 1")
