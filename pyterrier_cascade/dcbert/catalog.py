@@ -228,30 +228,34 @@ class Catalog:
         for number, row, docno in zip(alike.tolist(), candidates.tolist(), stored, strict=True):
             if docno == names[number]:
                 rows[number] = row
-        for number in np.flatnonzero(rows < 0).tolist():
-            rows[number] = self._search(names[number], hashes[number], int(places[number]))
+        gone = np.flatnonzero(rows < 0)
+        firsts, afters = places[gone], np.searchsorted(self._hashes, hashes[gone], "right")
+        for i in np.flatnonzero(afters > firsts).tolist():
+            rows[gone[i]] = self._among(range(firsts[i], afters[i]), names[gone[i]], hashes[gone[i]])
+        missing = rows[gone] < 0
+        self._prove_missing(hashes[gone][missing], firsts[missing], afters[missing])
         return rows
 
-    def _search(self, name: bytes, wanted: np.uint64, place: int) -> int:
-        first = place
-        while place < len(self) and self._hashes[place] == wanted:
+    def _among(self, places: range, name: bytes, wanted: np.uint64) -> int:
+        for place in places:
             row = int(self._order[place])
             stored = bytes(self.docno_bytes(np.array([row]))[0]) if row < len(self) else b""
             if stored == name:
                 return row
             if hashed([stored])[0] != wanted:
                 raise self._damaged()
-            place += 1
-        self._prove_missing(wanted, first, place)
         return -1
 
-    def _prove_missing(self, wanted: np.uint64, first: int, after: int) -> None:
+    def _prove_missing(self, wanted: np.ndarray, firsts: np.ndarray, afters: np.ndarray) -> None:
         # A flipped bit in the sorted hashes must not make a document look missing.
-        around = range(max(first - 1, 0), min(after + 1, len(self)))
-        for block in range(around.start // BLOCK, (around.stop - 1) // BLOCK + 1):
+        before, behind = (firsts - 1).clip(min=0), afters.clip(max=len(self) - 1)
+        for block in np.unique(np.concatenate([before, behind]) // BLOCK).tolist():
             if zlib.crc32(self._hashes[block * BLOCK : (block + 1) * BLOCK]) != self._blocks[block]:
                 raise self._damaged()
-        if (first > 0 and self._hashes[first - 1] >= wanted) or (after < len(self) and self._hashes[after] <= wanted):
+        unsorted = ((firsts > 0) & (self._hashes[before] >= wanted)) | (
+            (afters < len(self)) & (self._hashes[behind] <= wanted)
+        )
+        if unsorted.any():
             raise self._damaged()
 
     def _within(self, place: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

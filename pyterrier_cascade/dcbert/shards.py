@@ -103,12 +103,10 @@ class ShardWriter:
         bad = unstorable(states, self.settings["dtype"])
         if bad is not None:
             docno = docnos[owner[np.searchsorted(ends, bad, "right")]]
-            row = states[bad]
-            kind = "NaN" if np.isnan(row).any() else f"{row[np.argmax(np.abs(row))]:g}"
-            raise ValueError(
-                f"the states of document {docno!r} hold {kind}, which {self.settings['dtype']} cannot store; "
-                "the model's weights are broken, or use dtype='int8'"
-            )
+            worst = states[bad][np.argmax(np.abs(states[bad]))]
+            remedy = "use dtype='int8', which has no limit" if np.isfinite(worst) else "the model's weights are broken"
+            dtype = self.settings["dtype"]
+            raise ValueError(f"the states of document {docno!r} hold {worst:g}, which {dtype} cannot store; {remedy}")
         stored, scales = quantise(states, self.settings["dtype"])
         counts = np.bincount(owner, minlength=len(docnos))
         if counts.max() > MOST_ENTRIES:
@@ -214,8 +212,8 @@ class Shard:
             name: ``tokens.bin`` or ``scales.bin``.
             parts: Where each begins in bytes, and the bytes to fill.
         """
-        # Not mapped: a file that is cut while it is in use is an error here and would be the end of the process
-        # there, no page of it counts as this process's memory, and thousands of shards need no open files.
+        # Read, not mapped: a file that is cut while it is in use is an error then, and not the end of the process; no
+        # page of it counts as this process's memory, and thousands of shards need no open files.
         with open(self.folder / name, "rb", buffering=0) as file:
             for start, wanted in parts:
                 file.seek(start)

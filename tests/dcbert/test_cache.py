@@ -250,11 +250,15 @@ def test_what_encode_returns_is_checked(tmp_path, wrong, message):
     ("value", "dtype", "message"),
     [
         (65504, "fp16", None),
-        (65505, "fp16", "the states of document 'd11' hold 65505, which fp16 cannot store; the model's weights"),
+        (65505, "fp16", "the states of document 'd11' hold 65505, which fp16 cannot store; use dtype='int8'"),
         (-1e9, "fp16", "the states of document 'd11' hold -1e\\+09, which fp16 cannot store"),
         (-1e9, "int8", None),
-        (np.nan, "fp16", "the states of document 'd11' hold NaN, which fp16 cannot store"),
-        (np.nan, "int8", "the states of document 'd11' hold NaN, which int8 cannot store"),
+        (np.nan, "fp16", "the states of document 'd11' hold nan, which fp16 cannot store"),
+        (
+            np.nan,
+            "int8",
+            "the states of document 'd11' hold nan, which int8 cannot store; the model's weights are broken",
+        ),
         (np.inf, "int8", "the states of document 'd11' hold inf, which int8 cannot store"),
     ],
 )

@@ -96,6 +96,20 @@ def test_a_flipped_bit_among_the_hashes_makes_no_document_missing(folder):
     assert right(DocumentCache(folder), documents) == 23
 
 
+@pytest.mark.parametrize("shifts", [(0, -1), (0, 1), (1, 0), (-1, 0), (1, 1), (-1, -1)])
+def test_a_catalog_that_mixes_up_passages(folder, shifts):
+    cache = DocumentCache(folder)
+    n_entries = cache.entries(cache.documents)[1]
+    row = next(row for row in range(1, 20) if n_entries[row] > 2 and n_entries[row - 1 : row + 2].min() >= 1)
+    path = next(folder.glob("catalog-*")) / "entries.bin"
+    entries = np.fromfile(path, "<u8")
+    entries[[row, row + 1]] += np.array(shifts).astype("<u8")
+    entries.tofile(path)
+    document = corpus()[row]
+    with pytest.raises(ValueError, match=f"document '{document['docno']}' in .* is not what was written"):
+        right(DocumentCache(folder), [document])
+
+
 def test_every_cut_file_is_refused(small):
     for name, before in content(small).items():
         for size in (0, len(before) // 2, len(before) - 1) if before else ():
