@@ -100,7 +100,7 @@ def test_a_flipped_bit_among_the_hashes_makes_no_document_missing(folder):
 def test_a_catalog_that_mixes_up_passages(folder, shifts):
     cache = DocumentCache(folder)
     n_entries = cache.entries(cache.documents)[1]
-    row = next(row for row in range(1, 20) if n_entries[row] > 2 and n_entries[row - 1 : row + 2].min() >= 1)
+    row = next(row for row in range(20) if row % 5 in (1, 2, 3) and n_entries[row] > 2)
     path = next(folder.glob("catalog-*")) / "entries.bin"
     entries = np.fromfile(path, "<u8")
     entries[[row, row + 1]] += np.array(shifts).astype("<u8")
