@@ -35,7 +35,7 @@ bm25 = BM25.from_docs(test.get_corpus_iter(verbose=False)) % 20
 
 dcbert = DCBERT.from_pretrained(
     small_encoder(options.model),
-    training=DCBertTraining(frozen_epochs=5, epochs=0, negatives=10, tokens_per_batch=4_000),
+    training=DCBertTraining(frozen_epochs=5, epochs=0, negatives=10),
     verbose=True,
 )
 print(f"Training the joint layer on {len(train.get_topics())} questions; their texts are encoded once before:")

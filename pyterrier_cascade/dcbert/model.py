@@ -19,6 +19,9 @@ from pyterrier_cascade.quiet import quiet
 INTERACTIONS = ("transformer", "linear", "lstm")
 HEADS = ("late", "compare", "paper")
 
+TOGETHER = 8
+"""How many texts go through an encoder together in training."""
+
 LATE_SCALE = 20.0
 """What a trained weight of late interaction is multiplied by: cosines of good and bad differ by a few hundredths."""
 
@@ -117,9 +120,15 @@ class DCBert(transformers.PreTrainedModel):
         """Returns the states of padded texts, without pads, or those that are given instead."""
         if "states" in inputs:
             return Encoded(**inputs)
-        states = self.encoder_of(side)(**inputs).last_hidden_state
-        mask = inputs["attention_mask"].bool()
-        return Encoded(states[mask], mask.sum(1))
+        encoder, mask = self.encoder_of(side), inputs["attention_mask"].bool()
+        lengths, found = mask.sum(1), {}
+        # A few of similar length at a time: a paragraph is many pads beside a page.
+        for part in lengths.argsort().split(TOGETHER):
+            longest = int(lengths[part].max())
+            states = encoder(**{name: values[part, :longest] for name, values in inputs.items()}).last_hidden_state
+            parts = states[mask[part, :longest]].split(lengths[part].tolist())
+            found |= dict(zip(part.tolist(), parts, strict=True))
+        return Encoded(torch.cat([found[number] for number in range(len(lengths))]), lengths)
 
     def forward(
         self,

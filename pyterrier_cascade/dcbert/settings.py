@@ -24,6 +24,8 @@ class DCBertTraining(Training):
         frozen_epochs: The passes over the training questions with the encoders frozen.
         epochs: The most passes with everything; may be 0 here.
         head_learning_rate: The peak rate of joint layers and classifier.
+        tokens_per_batch: The most tokens of a step with everything; with frozen encoders, which keep nothing for a
+            backward pass, four times as many.
         negatives: How many of a question's negatives, drawn anew in every epoch, are trained on.
         random_first: The share of the first phase in which negatives are other questions' documents, drawn at random;
             behind it they are the question's own candidates. The paper's classifier learns in this order only.
@@ -37,7 +39,6 @@ class DCBertTraining(Training):
     head_learning_rate: float | None = 3e-4
     frozen_epochs: int = 3
     epochs: int = 2
-    tokens_per_batch: int = 8_000
     negatives: int | None = 7
     random_first: float = 0.0
     loss: str = "listwise"

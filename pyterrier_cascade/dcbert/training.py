@@ -12,6 +12,9 @@ from pyterrier_cascade.dcbert.settings import DCBertTraining
 from pyterrier_cascade.encoder.pairs import TokenPairs, runs
 from pyterrier_cascade.training.batches import sampled
 
+FROZEN = 4
+"""How many times the tokens of a batch there are where encoders are frozen."""
+
 LAST = 0.25
 """The share of a training, at its end, whose loss is compared with that of one who has learnt nothing."""
 
@@ -55,6 +58,7 @@ class Examples:
             settings: How many negatives, how many tokens.
             seed: Another one for every epoch.
         """
+        budget = settings.tokens_per_batch * (1 if self.states is None else FROZEN)
         rng = np.random.default_rng(seed)
         rows = rng.permutation(len(self.labels))
         if settings.negatives is not None:
@@ -65,7 +69,7 @@ class Examples:
         for number in rng.permutation(len(groups)):
             group = groups[number].tolist()
             size = int(self.documents.lengths[self.document_of[group]].sum())
-            if batches[-1] and tokens + size > settings.tokens_per_batch:
+            if batches[-1] and tokens + size > budget:
                 batches.append([])
                 tokens = 0
             batches[-1] += group

@@ -60,7 +60,7 @@ def assert_same_scores(one, other, atol):
 @pytest.mark.parametrize(
     "passages", [{}, {"passages": "max", "document_length": 12}, {"passages": "mean", "document_length": 12}]
 )
-@pytest.mark.parametrize(("dtype", "atol"), [("fp16", 2e-4), ("int8", 2e-2)])
+@pytest.mark.parametrize(("dtype", "atol"), [("fp16", 1e-3), ("int8", 0.1)])
 def test_from_the_cache_as_from_the_texts(dcbert, corpus, candidates, tmp_path, interaction, passages, dtype, atol):
     dcbert = dcbert(interaction=interaction, **passages)
     cache = dcbert.encode(corpus, tmp_path / "cache", dtype=dtype)
