@@ -188,7 +188,7 @@ def test_other_settings_are_refused(tmp_path, changed, message):
     ("documents", "error", "message"),
     [
         (corpus(3) + corpus(2), ValueError, "docno 'd0' and 1 more docnos given to more than one document; drop or"),
-        (corpus(12) + corpus(1), ValueError, "docno 'd0' given to more than one document"),
+        (corpus(12) + corpus(1), ValueError, "docno 'd0' given to more than one document; drop or rename"),
         ([{"docno": 1, "text": "x"}], ValueError, r"the docno of document 0 is 1 \(int\), not a str"),
         ([{"docno": "a", "text": None}], ValueError, r"the text of document 0 is None \(NoneType\), not a str"),
         ([{"docno": "a", "text": float("nan")}], ValueError, r"the text of document 0 is nan \(float\), not a str"),

@@ -98,9 +98,19 @@ def test_a_flipped_bit_among_the_hashes_makes_no_document_missing(folder):
 
 @pytest.mark.parametrize("shifts", [(0, -1), (0, 1), (1, 0), (-1, 0), (1, 1), (-1, -1)])
 def test_a_catalog_that_mixes_up_passages(folder, shifts):
+    mix_up(folder, shifts, at_least=3)
+
+
+def test_a_catalog_that_mixes_up_documents(folder):
+    mix_up(folder, (1, 1), at_least=1)
+
+
+def mix_up(folder, shifts, at_least):
+    """Moves the ends of a document's entries, and sees it refused."""
     cache = DocumentCache(folder)
     n_entries = cache.entries(cache.documents)[1]
-    row = next(row for row in range(20) if row % 5 in (1, 2, 3) and n_entries[row] > 2)
+    row = next(row for row in range(20) if row % 5 in (1, 2, 3) and n_entries[row] >= at_least)
+    assert at_least > 1 or n_entries[row : row + 2].tolist() == [1, 1]
     path = next(folder.glob("catalog-*")) / "entries.bin"
     entries = np.fromfile(path, "<u8")
     entries[[row, row + 1]] += np.array(shifts).astype("<u8")
