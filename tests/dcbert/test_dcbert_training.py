@@ -93,7 +93,7 @@ def test_random_negatives_come_first():
 def test_it_learns_in_both_phases_and_says_so_if_not(bare):
     train, dev = lists(60), lists(20, seed=1)
     settings = DCBertTraining(
-        frozen_epochs=8, epochs=3, patience=9, tokens_per_batch=400, learning_rate=1e-3, head_learning_rate=5e-3
+        frozen_epochs=8, epochs=3, patience=9, tokens_per_batch=100, learning_rate=1e-3, head_learning_rate=5e-3
     )
     ranker = DCBERT.from_pretrained(bare, head="compare", training=settings)
     encoder = ranker.model.loaded.module.encoder_of("document").encoder.layer[0].output.dense.weight
@@ -116,7 +116,7 @@ def test_it_learns_in_both_phases_and_says_so_if_not(bare):
 def test_the_best_weights_of_both_phases_are_kept(bare):
     train, dev = lists(40), lists(20, seed=1)
     settings = DCBertTraining(
-        frozen_epochs=8, epochs=1, tokens_per_batch=400, head_learning_rate=5e-3, learning_rate=0.5
+        frozen_epochs=8, epochs=1, tokens_per_batch=100, head_learning_rate=5e-3, learning_rate=0.5
     )
     ranker = DCBERT.from_pretrained(bare, head="compare", training=settings)
     with warnings.catch_warnings():
@@ -135,7 +135,7 @@ def test_the_best_weights_of_both_phases_are_kept(bare):
 def test_a_teacher_is_learnt_from(bare):
     train, dev = lists(60), lists(20, seed=1)
     settings = DCBertTraining(
-        frozen_epochs=8, epochs=0, tokens_per_batch=400, head_learning_rate=5e-3, teacher_weight=1.0
+        frozen_epochs=8, epochs=0, tokens_per_batch=100, head_learning_rate=5e-3, teacher_weight=1.0
     )
     ranker = DCBERT.from_pretrained(bare, head="compare", training=settings)
     # The labels are wrong, the teacher knows better.
@@ -147,14 +147,14 @@ def test_a_teacher_is_learnt_from(bare):
 
 
 def test_p10_may_choose_the_weights(bare):
-    settings = DCBertTraining(frozen_epochs=1, epochs=0, watch="P@10", tokens_per_batch=400)
+    settings = DCBertTraining(frozen_epochs=1, epochs=0, watch="P@10", tokens_per_batch=100)
     ranker = DCBERT.from_pretrained(bare, head="compare", training=settings)
     ranker.fit_candidates(lists(4, n=12), lists(3, seed=1, n=12))
     assert ranker.history["dev_p10"].dropna().between(0, 1).all()
 
 
 def test_tanda_around_it(bare):
-    ranker = DCBERT.from_pretrained(bare, training=DCBertTraining(frozen_epochs=1, epochs=1, tokens_per_batch=400))
+    ranker = DCBERT.from_pretrained(bare, training=DCBertTraining(frozen_epochs=1, epochs=1, tokens_per_batch=100))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         recipe = Tanda(
