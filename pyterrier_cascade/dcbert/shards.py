@@ -201,7 +201,7 @@ class Shard:
     def expect(self, name: str, parts: Iterable[tuple[int, np.ndarray]]) -> None:
         """Lets the disk begin to fetch what :meth:`read` will read."""
         if hasattr(os, "posix_fadvise"):
-            with open(self.folder / name, "rb", buffering=0) as file:
+            with open(os.path.join(self.folder, name), "rb", buffering=0) as file:
                 for start, wanted in parts:
                     os.posix_fadvise(file.fileno(), start, len(wanted), os.POSIX_FADV_WILLNEED)
 
@@ -214,7 +214,7 @@ class Shard:
         """
         # Read, not mapped: a file that is cut while it is in use is an error then, and not the end of the process; no
         # page of it counts as this process's memory, and thousands of shards need no open files.
-        with open(self.folder / name, "rb", buffering=0) as file:
+        with open(os.path.join(self.folder, name), "rb", buffering=0) as file:
             for start, wanted in parts:
                 file.seek(start)
                 while len(wanted):

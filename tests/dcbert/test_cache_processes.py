@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -165,6 +166,24 @@ def test_what_a_living_process_is_writing_is_not_swept(tmp_path):
     go.set()
     other.join()
     assert other.exitcode == 0 and right(DocumentCache(folder), corpus(10)) == 10 and not left(folder)
+
+
+def test_a_lock_is_held_by_one_and_waited_for(tmp_path):
+    path, order = tmp_path / ".lock", []
+    assert locks.abandoned(path)
+
+    def second():
+        with locks.alone(path):
+            order.append("second")
+
+    with locks.alone(path):
+        assert locks.hold(path) is None and not locks.abandoned(path)
+        waiting = threading.Thread(target=second)
+        waiting.start()
+        time.sleep(0.1)
+        order.append("first")
+    waiting.join()
+    assert order == ["first", "second"] and locks.abandoned(path)
 
 
 def test_without_locks_nothing_is_swept(tmp_path, monkeypatch):
