@@ -180,8 +180,8 @@ them the catalog:
 {on_paper(small)}
 
 Of these, opening reads one small file, and the first look-up the list of 2,000 shards: the last row above has as many,
-and its 1,000 documents are in some 800 of them. A look-up touches some pages of the catalog, and states are read into the
-result, mapped nowhere.
+and its 1,000 documents are in some 800 of them. A look-up touches some pages of the catalog, and states are read into
+the result, mapped nowhere.
 """
     print(report)
     if options.output:
