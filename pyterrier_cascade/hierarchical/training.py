@@ -96,7 +96,7 @@ class Trainer:
         self.parameters = list(self.rates)
         # One for each, so that all cores take part in an update.
         self.optimizers = [
-            torch.optim.Adam([parameter], rate, weight_decay=settings.weight_decay, fused=True)
+            torch.optim.AdamW([parameter], rate, weight_decay=settings.weight_decay, fused=True)
             for parameter, rate in self.rates.items()
         ]
         self.n_steps = len(steps(len(self.rows), settings, 0))

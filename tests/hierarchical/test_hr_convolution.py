@@ -42,6 +42,22 @@ def test_maxima_and_gradients(rows, plain, monkeypatch):
         torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-5)
 
 
+def test_rows_that_round_a_product_off_mean_nothing():
+    """They are memory as it is found, here not numbers, in the windows and in the gradients."""
+    torch.manual_seed(0)
+    x, weights = torch.randn(12, 2, requires_grad=True), [torch.randn(3, 2 * k, requires_grad=True) for k in (1, 2)]
+    torch.use_deterministic_algorithms(True)
+    try:
+        ours = maxima(x, [(5, 1), (7, 1)], weights)
+        found = torch.autograd.grad(ours.sum(), [x, *weights])
+    finally:
+        torch.use_deterministic_algorithms(False)
+    expected = by_conv1d(x, [(5, 1), (7, 1)], weights)
+    torch.testing.assert_close(ours, expected)
+    for mine, other in zip(found, torch.autograd.grad(expected.sum(), [x, *weights]), strict=True):
+        torch.testing.assert_close(mine, other)
+
+
 def test_equal_windows_share_the_gradient():
     x = torch.ones(5, 1, requires_grad=True)
     (grad,) = torch.autograd.grad(maxima(x, [(5, 1)], [torch.ones(1, 1)]).sum(), [x])

@@ -16,6 +16,8 @@ from hr_lists import DEV, QUICK, SMALL, TEST, TRAIN, ranker, vector_file
 from safetensors import safe_open
 
 from pyterrier_cascade import frames
+from pyterrier_cascade.encoder.workers import workers
+from pyterrier_cascade.hierarchical.loading import build
 from pyterrier_cascade.hierarchical.schemes import EQUATIONS
 from pyterrier_cascade.hierarchical.training import Examples, Trainer, parts, steps
 
@@ -100,6 +102,32 @@ def test_gradients_are_of_the_mean_over_questions():
         torch.testing.assert_close((a + b) / 2, mean, rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.parametrize("warmup", [4, 0.5])
+def test_the_rate_rises_during_the_warm_up(warmup):
+    """Four updates, or half of all eight."""
+    made = ranker(training=replace(QUICK, epochs=1)).fit_candidates(TRAIN)
+    pairs = made._pairs(TRAIN["query"].tolist(), TRAIN["text"].tolist())
+    examples = Examples(pairs, TRAIN["label"].to_numpy(copy=True), pd.factorize(TRAIN["qid"])[0])
+    trainer = Trainer(made.model.loaded.module, examples, replace(QUICK, epochs=2, warmup=warmup))
+    rates = []
+    with workers() as pool:
+        for _ in range(5):
+            trainer.train_step(np.arange(2), pool)
+            rates.append(trainer.optimizers[1].param_groups[0]["lr"])
+    assert rates == pytest.approx([0.0025, 0.005, 0.0075, 0.01, 0.01])
+
+
+def test_weight_decay_is_adamws():
+    """It draws weights to zero by rate x decay, apart from the gradient."""
+    one, decay = TRAIN[TRAIN["qid"] == "1-0"], 0.5
+    plain, decayed = (
+        weights(ranker(training=replace(QUICK, epochs=1, weight_decay=wanted)).fit_candidates(one))["encoding.weight"]
+        for wanted in (0.0, decay)
+    )
+    before = build("PRI", "list", SMALL).encoding.weight.detach()
+    torch.testing.assert_close(plain - decayed, 1e-2 * decay * before, rtol=1e-3, atol=1e-6)
+
+
 def test_two_threads_do_not_change_the_training():
     training = replace(QUICK, tokens_per_batch=100, epochs=2)
     expected = weights(ranker(training=training).fit_candidates(TRAIN))
@@ -115,7 +143,6 @@ def test_the_first_step_by_hand():
     """One step on one question moves every weight by Adam's rate, against the gradient of the joint loss."""
     import hr_reference as reference
 
-    from pyterrier_cascade.hierarchical.loading import build
     from pyterrier_cascade.hierarchical.losses import joint_loss, question_losses
     from pyterrier_cascade.hierarchical.vocabulary import _add_random
 
