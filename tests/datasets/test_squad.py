@@ -45,6 +45,7 @@ def test_halves_by_article(shared_data, release, questions, answers):
         assert len(qrels) == half.get_info()["n_questions"] == questions[remainder]
         assert half.get_topics()["qid"].tolist() == half.get_answers()["qid"].unique().tolist() == list(qrels["qid"])
         assert len(half.get_answers()) == answers[remainder]
+        assert half.get_topics().index.equals(pd.RangeIndex(questions[remainder]))
         assert list(half.get_corpus_iter(verbose=False)) == list(whole.get_corpus_iter(verbose=False))
     for frame in ("get_topics", "get_qrels", "get_answers"):
         both = pd.concat([getattr(half, frame)() for half in halves])
