@@ -222,6 +222,13 @@ def test_stages_that_go_down_are_refused(cascade, layers):
         pipeline(candidates([9]))
 
 
+def test_what_fused_stages_return_goes_on_behind_the_last_of_them(cascade):
+    out = (cascade[2] % 5 >> cascade[5]).compile()(candidates([9]))
+    assert cascade[6](out)["exit_layer"].tolist() == [6] * 5
+    with pytest.raises(ValueError, match="stages must go up, but layer 4 follows layer 5; order them"):
+        cascade[4](out)
+
+
 def test_a_stage_that_is_not_there(cascade):
     with pytest.raises(ValueError, match=re.escape("has heads at layers (2, 3, 4, 5, 6)")):
         cascade[7](candidates([3]))

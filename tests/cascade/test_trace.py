@@ -116,6 +116,21 @@ def test_a_sweep_measures_what_ir_measures_does(trace, frame, exited, batch_size
         )
 
 
+def test_costs_are_relative_to_the_whole_encoder(encoder, frame):
+    """Also where no head reads its last layer."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        trace = Cascade.from_pretrained(encoder, layers=(2, 4)).trace(frame)
+    qrels, measures = qrels_of(frame), [RelativeCost, RelativeTokenCost]
+    sweep = trace.sweep(qrels, measures, [0.5])
+    for alpha, row in ((0.0, sweep.full), (0.5, sweep.frame.iloc[0])):
+        run = pt.model.to_ir_measures(trace.results(alpha))
+        expected = ir_measures.calc_aggregate(measures, pt.model.to_ir_measures(qrels), run)
+        assert {measure: row[str(measure)] for measure in measures} == pytest.approx(expected)
+    # Four of the five judged questions are in the trace.
+    assert sweep.full["RelativeCost"] == pytest.approx(4 / 6 * 4 / 5)
+
+
 @pytest.mark.parametrize("batch_size", [None, 4])
 def test_a_sweep_breaks_ties_as_the_cascade_does(trace, frame, batch_size):
     """CT-2: by the head before, here with few different scores, so that many are equal at one head only."""
@@ -243,6 +258,13 @@ def test_the_trace_of_another_model_is_refused(cascade, encoder, frame, tmp_path
     with pytest.raises(ValueError, match=message):
         cascade(max_length=16).trace(frame, tmp_path / "trace")
     assert len(cascade(alpha=0.3, token_budget=99).trace(frame, tmp_path / "trace")) == sum(SIZES)
+
+
+def test_broken_weights_give_no_trace(cascade, frame, tmp_path):
+    cascade.model.loaded.module.heads[1][0].weight.data[0] = np.nan
+    with pytest.raises(ValueError, match="scores are NaN; the model's weights are broken"):
+        cascade.trace(frame, tmp_path / "trace")
+    assert len(Trace(tmp_path / "trace")) == 0
 
 
 def test_bad_input(cascade, trace, frame, tmp_path):
