@@ -83,8 +83,8 @@ class Runs:
                 raise ValueError(f"a paired test needs the same {name}s in both, but only one has {differing}")
         rows = {}
         for measure in self.values.columns:
-            ours, theirs = (one.values[measure].unstack("seed").sort_index() for one in (self, other))
-            theirs = theirs[ours.columns]
+            # Both with questions and seeds in order.
+            ours, theirs = (one.values[measure].unstack("seed") for one in (self, other))
             rows[measure] = {
                 "mean": ours.to_numpy().mean(),
                 "other": theirs.to_numpy().mean(),
