@@ -1,4 +1,4 @@
-"""DC-BERT beside its rivals on open-domain questions: SQuAD's paragraphs as the corpus, trained on half of the articles.
+"""DC-BERT beside its rivals on open-domain questions: SQuAD's paragraphs, trained on half of its articles.
 
     python benchmarks/dcbert_quality.py train --way dcbert --joint-layers 1
     python benchmarks/dcbert_quality.py table

@@ -149,7 +149,7 @@ def main() -> None:
         print(f"# The speed of DC-BERT\n\n    {command} --output benchmarks/results/dcbert_speed.md\n", file=out)
         print(
             f"{len(corpus)} paragraphs of SQuAD, {n_tokens / len(corpus):.0f} tokens in the mean; {options.questions} "
-            f"questions with {options.candidates} candidates each; e5-small (12 x 384) with fresh joint layers; medians "
+            f"questions with {options.candidates} candidates each; e5-small (12 x 384), fresh joint layers; medians "
             f"of {options.rounds} interleaved rounds, frames and tokenisation included.\n{platform.machine()}, Python "
             f"{platform.python_version()}, torch {torch.__version__}, transformers {version('transformers')}, "
             f"sentence-transformers {version('sentence-transformers')}.\n",

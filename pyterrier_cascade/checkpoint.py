@@ -16,6 +16,12 @@ def weights_of(module) -> dict:
     return {name: tensor.detach().cpu().contiguous() for name, tensor in module.state_dict().items()}
 
 
+def check_folder(source: str) -> None:
+    """Raises where a source looks like a folder and is none."""
+    if source.startswith((".", "/", "~")) and not Path(source).is_dir():
+        raise FileNotFoundError(f"there is no folder {source!r}; give one with a config.json, or a name on the Hub")
+
+
 class Checkpoint:
     """A module and its tokenizer, loaded on first use and shared by all copies of a ranker.
 

@@ -9,7 +9,8 @@ import transformers
 from torch import nn
 
 from pyterrier_cascade.cascade.pruning import are_layers
-from pyterrier_cascade.crossencoder.model import PairModel, check_folder, relevance
+from pyterrier_cascade.checkpoint import check_folder
+from pyterrier_cascade.crossencoder.model import PairModel, relevance
 from pyterrier_cascade.encoder.families import Head, check_family, layers_of
 from pyterrier_cascade.encoder.layout import POOLINGS
 from pyterrier_cascade.quiet import quiet

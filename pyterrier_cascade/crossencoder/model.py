@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 import transformers
 from torch import nn
 
+from pyterrier_cascade.checkpoint import check_folder
 from pyterrier_cascade.encoder.executors import Executors
 from pyterrier_cascade.encoder.families import PADDING_FIRST, Head, check_family
 from pyterrier_cascade.quiet import quiet
@@ -135,12 +135,6 @@ def load(source: str, layers: int | None = None, trust_remote_code: bool = False
     elif layers is not None and layers < full:
         untrained = f"the head of {source!r} was trained on layer {full} and now reads layer {layers}"
     return PairModel(module.eval(), tokenizer, untrained)
-
-
-def check_folder(source: str) -> None:
-    """Raises where a source looks like a folder and is none."""
-    if source.startswith((".", "/", "~")) and not Path(source).is_dir():
-        raise FileNotFoundError(f"there is no folder {source!r}; give one with a config.json, or a name on the Hub")
 
 
 def relevance(logits: torch.Tensor) -> torch.Tensor:

@@ -11,7 +11,7 @@ import transformers
 from torch import nn
 from transformers.activations import ACT2FN
 
-from pyterrier_cascade.crossencoder.model import check_folder
+from pyterrier_cascade.checkpoint import check_folder
 from pyterrier_cascade.dcbert.variants import LinearInteraction, LSTMInteraction
 from pyterrier_cascade.encoder.families import PADDING_FIRST, Parts, activation_of, check_family, layers_of, parts_of
 from pyterrier_cascade.quiet import quiet

@@ -108,7 +108,8 @@ def test_it_learns_in_both_phases_and_says_so_if_not(bare):
     assert not torch.equal(encoder, before)
     assert set(ranker.history["phase"]) == {"all"} and ranker.history["dev_map"].max() > 0.9
     assert ranker(dev)["score"].notna().all()
-    blind = DCBERT.from_pretrained(bare, head="compare", training=settings).with_training(epochs=0, head_learning_rate=1e-9)
+    blind = DCBERT.from_pretrained(bare, head="compare", training=settings)
+    blind = blind.with_training(epochs=0, head_learning_rate=1e-9)
     with pytest.warns(UserWarning, match="the first phase, with frozen encoders, did not learn: its loss is 1.7"):
         blind.fit_candidates(train, dev)
 
