@@ -237,6 +237,10 @@ def returns(states=None, lengths=None, owner=None):
             returns(owner=np.array([0, 0])),
             "the owners that encode returns must ascend and name each of the 2 documents",
         ),
+        (
+            returns(np.ones((65538, 8)), np.ones(65538, int), np.repeat([0, 1], [65537, 1])),
+            "document 'd0' has 65537 entries; at most 65536",
+        ),
         (returns(owner=np.array([1, 0])), "the owners that encode returns must ascend"),
     ],
 )
@@ -388,6 +392,7 @@ def test_it_says_the_size_and_shows_progress_if_asked(tmp_path, capfd):
     said = "".join(capfd.readouterr())
     # Of the eight documents to do; those of the first batch have three tokens.
     assert re.search(r"loud: about 1.18 KB for 8 documents of 3 tokens in fp16; the disk has .* free", said)
+    assert said.count("about") == 1
     assert "encoding documents: 100%" in said and "8/8" in said and "documents/s" in said
 
 
@@ -410,6 +415,16 @@ def test_a_corpus_that_does_not_fit_is_not_begun(tmp_path, monkeypatch):
     assert not list((tmp_path / "cache").glob("*shard*"))
     # Of a corpus whose size is unknown the first shard must fit.
     assert len(build(tmp_path / "cache", iter(corpus()))) == 23
+
+
+def test_what_cannot_be_published_leaves_nothing(tmp_path, monkeypatch):
+    def fails(old, new):
+        raise OSError("no luck")
+
+    monkeypatch.setattr(files.os, "replace", fails)
+    with pytest.raises(OSError, match="no luck"):
+        build(tmp_path / "cache")
+    assert list(content(tmp_path / "cache")) == [".lock"]
 
 
 def test_everything_is_on_the_disk_before_it_counts(tmp_path, monkeypatch):

@@ -96,6 +96,19 @@ def test_a_flipped_bit_among_the_hashes_makes_no_document_missing(folder):
     assert right(DocumentCache(folder), documents) == 23
 
 
+def test_a_catalog_is_made_of_sound_files_only(folder):
+    shutil.rmtree(next(folder.glob("catalog-*")))
+    for path in (folder / "shard-00001").glob("*.npy"):
+        before = path.read_bytes()
+        path.write_bytes(before[:-1] + bytes([before[-1] ^ 1]))
+        with pytest.raises(
+            ValueError, match=re.escape(f"{str(path)!r} is damaged: it is not what was written; delete")
+        ):
+            DocumentCache(folder).find(["d1"])
+        path.write_bytes(before)
+    assert right(DocumentCache(folder), corpus()) == 23
+
+
 @pytest.mark.parametrize("shifts", [(0, -1), (0, 1), (1, 0), (-1, 0), (1, 1), (-1, -1)])
 def test_a_catalog_that_mixes_up_passages(folder, shifts):
     mix_up(folder, shifts, at_least=3)
@@ -115,9 +128,9 @@ def mix_up(folder, shifts, at_least):
     entries = np.fromfile(path, "<u8")
     entries[[row, row + 1]] += np.array(shifts).astype("<u8")
     entries.tofile(path)
-    document = corpus()[row]
-    with pytest.raises(ValueError, match=f"document '{document['docno']}' in .* is not what was written"):
-        right(DocumentCache(folder), [document])
+    docno = corpus()[row]["docno"]
+    with pytest.raises(ValueError, match=f"document '{docno}' in .* is not what was written"):
+        DocumentCache(folder).read(cache.find([docno]))
 
 
 def test_every_cut_file_is_refused(small):
