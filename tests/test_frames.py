@@ -175,3 +175,12 @@ def test_ranks_do_not_depend_on_the_order_of_rows(case):
     for _, block in out.groupby("qid"):
         assert block["rank"].tolist() == list(range(len(block)))
         assert block["score"].is_monotonic_decreasing
+
+
+def test_success_is_a_share_of_the_questions_with_a_positive():
+    candidates = pd.DataFrame({"qid": ["1", "1", "2", "2", "3"], "docno": ["a", "b", "a", "b", "a"]})
+    qrels = pd.DataFrame({"qid": ["1", "2", "3"], "docno": ["b", "b", "a"], "label": [1, 1, 0]})
+    scores = np.array([2.0, 1.0, 1.0, 2.0, 1.0])
+    # The third question has no positive; the first has its own in the second place.
+    assert frames.success(candidates, scores, qrels, 1) == 0.5
+    assert frames.success(candidates, scores, qrels, 2) == 1

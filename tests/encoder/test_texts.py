@@ -1,0 +1,54 @@
+import pytest
+import tiny
+import torch
+import transformers
+
+from pyterrier_cascade.encoder.pairs import tokenize_texts
+from pyterrier_cascade.encoder.texts import TextEncoder
+
+TEXTS = ["the ship", "", "who founded the town and what ship launched in it", "x", "a town " * 30]
+CPU = torch.device("cpu")
+
+
+def loaded(folder, family="bert"):
+    source = tiny.save(folder / family, family, layers=3, outputs=None)
+    return (
+        transformers.AutoModel.from_pretrained(source).eval(),
+        transformers.AutoTokenizer.from_pretrained(source),
+    )
+
+
+@pytest.mark.parametrize("family", tiny.FAMILIES)
+def test_states_are_hugging_faces_own(tmp_path, family):
+    module, tokenizer = loaded(tmp_path, family)
+    pairs = tokenize_texts(tokenizer, TEXTS, max_length=40)
+    states = TextEncoder(module, CPU).states(pairs)
+    for text, found in zip(TEXTS, states.split(pairs.lengths.tolist()), strict=True):
+        inputs = tokenizer(text, truncation=True, max_length=40, return_tensors="pt")
+        with torch.no_grad():
+            expected = module(**inputs).last_hidden_state[0]
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+
+
+def test_states_are_the_same_bits_on_any_number_of_threads(tmp_path):
+    module, tokenizer = loaded(tmp_path)
+    pairs = tokenize_texts(tokenizer, TEXTS * 20, max_length=40)
+    before, found = torch.get_num_threads(), []
+    try:
+        for n_threads in (1, 2, 3):
+            torch.set_num_threads(n_threads)
+            found.append(TextEncoder(module, CPU).states(pairs))
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
+
+
+def test_passages_overlap_by_a_quarter(tmp_path):
+    _, tokenizer = loaded(tmp_path)
+    whole = tokenize_texts(tokenizer, ["the town " * 10], max_length=64)
+    parts = tokenize_texts(tokenizer, ["x", "the town " * 10], max_length=8, passages=True)
+    words = whole.columns["input_ids"][1:-1].tolist()
+    ids = [parts.columns["input_ids"][s : s + n].tolist() for s, n in zip(parts.starts, parts.lengths, strict=True)]
+    assert parts.owner.tolist() == [0, *[1] * (len(ids) - 1)]
+    # Six words between the special tokens, two of them those of the passage before.
+    assert [one[1:-1] for one in ids[1:]] == [words[start : start + 6] for start in range(0, len(words) - 2, 4)]
