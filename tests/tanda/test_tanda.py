@@ -168,6 +168,8 @@ def test_weights_of_another_transfer_are_not_taken_for_these(encoder, ranker, tm
     folder = re.escape(f"{str(tmp_path / 'transferred')!r} holds the weights of another transfer: ")
     for source, data, more, differs in (
         (ranker, TRANSFER.iloc[4:], {}, "transfer was [0-9a-f]{16} and is [0-9a-f]{16}; give another folder, or remov"),
+        (ranker, TRANSFER.assign(label=1 - TRANSFER["label"]), {}, "transfer was "),
+        (ranker, TRANSFER.assign(text=TRANSFER["text"] + "."), {}, "transfer was "),
         (CrossEncoder.from_pretrained(other), TRANSFER, {}, "ranker was .* and is .*other"),
         (ranker.with_training(seed=1), TRANSFER, {}, r"ranker was .* and is .*Training\(.*seed=1\)\); give another"),
         (ranker, TRANSFER, {"transfer_epochs": 5}, r"ranker was .*epochs=1, .* and is .*epochs=5, "),
