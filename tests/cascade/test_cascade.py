@@ -383,6 +383,16 @@ def test_explained(cascade):
     assert len(cascade.explain(frame.iloc[:0])) == 0
 
 
+def test_equal_scores_are_explained_in_the_order_of_the_head_before(monkeypatch):
+    """CT-2."""
+    judged = Judged(np.arange(3), np.array([[1, 5], [2, 5], [0, np.nan]]), np.ones(3))
+    monkeypatch.setattr(Drawn, "judge", lambda self, *args, **kwargs: judged)
+    frame = pd.DataFrame({"qid": "1", "query": "q", "docno": ["a", "b", "c"], "text": "t"})
+    told = Drawn(plan=(4, 6), alpha=0.4).explain(frame)
+    assert told["docno"].tolist() == ["b", "a", "c", "b", "a"] and told["place"].tolist() == [0, 1, 2, 0, 1]
+    assert told["kept"].tolist() == [True, True, False, True, True]
+
+
 def test_what_is_explained_keeps_the_types_of_its_columns(cascade):
     frame = candidates([4])
     frame["query"] = pd.Series(["\ud800 lone"] * 4, index=frame.index, dtype=object)

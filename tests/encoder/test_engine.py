@@ -155,6 +155,19 @@ def test_each_worker_has_one_core_and_the_caller_its_own_setting(two_threads):
     assert threading.active_count() == before
 
 
+def test_few_candidates_are_dealt_to_all_threads(encoder, two_threads):
+    """After each head anew: eight of ten tokens would be one chunk, and one thread would wait."""
+    made, parts = executor(encoder("bert")), []
+    run = made.run
+    made.run = lambda spans, pairs, rows, states: (
+        parts.append((spans.start, len(rows))),
+        run(spans, pairs, rows, states),
+    )[1]
+    groups = np.zeros(8, int)
+    engine.run(made, spans.inputs([10] * 8), groups, best(0.5, groups))
+    assert sorted(parts) == [(0, 4), (0, 4), (1, 2), (1, 2), (2, 1), (2, 1)]
+
+
 def test_two_callers_at_the_same_time(encoder, two_threads):
     pairs = spans.inputs(np.random.default_rng(2).integers(2, 90, 80))
     made = executor(encoder("bert"))
@@ -216,7 +229,7 @@ print("parent scored, child ended with", status)
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 def test_a_forked_process_goes_on_scoring(tmp_path):
     program = FORKED.format(path=sys.path[:6], folder=str(tmp_path))
-    out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100)
+    out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
     assert "child scored\nparent scored, child ended with 0\n" in out.stdout, out.stderr[-2_000:]
 
 
@@ -233,6 +246,8 @@ tiny.save({folder!r}, layers=4, outputs=None)
 encoder = transformers.AutoModel.from_pretrained({folder!r}, dtype=torch.float32).eval()
 made = TorchExecutor(encoder, spans.heads(), torch.device("cpu"))
 pairs = spans.inputs([100] * 100)
+# Who runs the tests in the background ignores the signal, and what it starts inherits that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
 try:
     while True:
@@ -246,7 +261,7 @@ print(engine.run(made, pairs).shape)
 
 def test_ctrl_c_leaves_nothing_hanging(tmp_path):
     program = INTERRUPTED.format(path=sys.path[:6], folder=str(tmp_path))
-    out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
     assert out.stdout == "stopped [] 2\n(100, 3)\n", out.stderr[-2_000:]
 
 
