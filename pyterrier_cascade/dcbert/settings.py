@@ -37,7 +37,7 @@ class DCBertTraining(Training):
 
     learning_rate: float = 4e-5
     head_learning_rate: float | None = 3e-4
-    frozen_epochs: int = 3
+    frozen_epochs: int = 1
     epochs: int = 2
     negatives: int | None = 7
     random_first: float = 0.0
