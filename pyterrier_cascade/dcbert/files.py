@@ -29,7 +29,7 @@ def seal(fields: dict[str, Any]) -> str:
 
 def sealed(fields: dict[str, Any]) -> bytes:
     """Returns the fields and their seal as JSON, the same bytes for the same fields."""
-    return json.dumps(fields | {SEAL: seal(fields)}, sort_keys=True, indent=1).encode()
+    return json.dumps(fields | {SEAL: seal(fields)}, sort_keys=True).encode()
 
 
 def read_sealed(path: Path) -> dict[str, Any]:
@@ -39,11 +39,12 @@ def read_sealed(path: Path) -> dict[str, Any]:
         FileNotFoundError: If it is missing.
         ValueError: If it is not what was written.
     """
+    content = path.read_bytes()
     try:
-        fields = json.loads(path.read_bytes())
-        if fields[SEAL] == seal(fields):
+        fields = json.loads(content)
+        if content == sealed(fields):
             return fields
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, TypeError, AttributeError):
         pass
     raise ValueError(f"{str(path)!r} is damaged: it is not what was written")
 
