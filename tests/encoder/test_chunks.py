@@ -35,6 +35,8 @@ def test_workers_are_equally_busy(n_inputs):
         sizes = [lengths[part].sum() for part in parts]
         assert len(parts) % workers == 0
         assert max(sizes) <= lengths.sum() / len(parts) + 128
+        padded = chunks(lengths, 100_000, workers, padding=0.5)
+        assert max(lengths[part].sum() for part in padded) <= lengths.sum() / workers + 1
 
 
 def test_one_candidate_is_one_chunk():

@@ -57,13 +57,14 @@ def by_hand(whole: np.ndarray, groups: np.ndarray, share: float) -> np.ndarray:
     share=st.sampled_from([0.1, 0.5, 0.7, 1.0]),
     wave_bytes=st.sampled_from([1, 5_000, 10**8]),
     padding=st.sampled_from([None, 0.08]),
+    pooling=st.sampled_from(["mean_nocls", "cls"]),
     seed=st.integers(0, 3),
 )
-def test_early_exit_is_a_full_pass_cut_short(encoder, lengths, n_groups, share, wave_bytes, padding, seed):
+def test_early_exit_is_a_full_pass_cut_short(encoder, lengths, n_groups, share, wave_bytes, padding, pooling, seed):
     """Whatever the sizes, waves and layout: the scores of the full pass where an input got to, NaN elsewhere."""
     pairs = spans.inputs(lengths, seed=seed)
     groups = np.random.default_rng(seed).integers(0, n_groups, len(lengths))
-    made = executor(encoder("bert"), padding=padding)
+    made = executor(encoder("bert"), pooling, padding=padding)
     whole = engine.run(made, pairs)
     assert whole.shape == (len(lengths), 3) and not np.isnan(whole).any()
     with pytest.MonkeyPatch.context() as patch:
@@ -166,6 +167,26 @@ def test_few_candidates_are_dealt_to_all_threads(encoder, two_threads):
     groups = np.zeros(8, int)
     engine.run(made, spans.inputs([10] * 8), groups, best(0.5, groups))
     assert sorted(parts) == [(0, 4), (0, 4), (1, 2), (1, 2), (2, 1), (2, 1)]
+
+
+def test_chunks_have_the_tokens_that_are_asked_for_and_the_largest_are_first(encoder):
+    made, parts = executor(encoder("bert")), []
+    run = made.run
+    made.run = lambda spans, pairs, rows, states: (
+        parts.append(pairs.lengths[rows].sum()),
+        run(spans, pairs, rows, states),
+    )[1]
+    engine.run(made, spans.inputs(range(2, 30)), budget=100)
+    # 434 tokens; an input belongs to the chunk in which its middle lies, so that none is exactly a fifth.
+    assert len(parts) == 5 and max(parts) < 120 and parts == sorted(parts, reverse=True)
+
+
+def test_layers_above_the_last_stop_are_not_run(encoder):
+    made, seen = executor(encoder("bert")), set()
+    for number, layer in enumerate(made.encoder.layers, start=1):
+        layer.register_forward_hook(lambda module, given, out, number=number: seen.add(number))
+    got = engine.run(made, spans.inputs([5, 9]), stops=[1])
+    assert seen == {1, 2} and np.isnan(got[:, 2]).all() and not np.isnan(got[:, :2]).any()
 
 
 def test_two_callers_at_the_same_time(encoder, two_threads):
