@@ -1,7 +1,7 @@
 """Training DC-BERT on whole questions: first joint layers on states encoded once, then everything (DC-7 to DC-9)."""
 
+import dataclasses
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -120,13 +120,11 @@ def with_random(examples: Examples, negatives: int, seed: int) -> Examples:
     drawn = rng.integers(len(examples.documents.lengths), size=(len(asked), negatives))
     pairs = [(q, d) for q, row in zip(asked.tolist(), drawn.tolist(), strict=True) for d in row if (q, d) not in own]
     question, document = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-    return Examples(
-        examples.questions,
-        examples.documents,
-        np.concatenate([examples.question_of[positive], question]),
-        np.concatenate([examples.document_of[positive], document]),
-        np.concatenate([examples.labels[positive], np.zeros(len(question), dtype=np.int64)]),
-        states=examples.states,
+    return dataclasses.replace(
+        examples,
+        question_of=np.concatenate([examples.question_of[positive], question]),
+        document_of=np.concatenate([examples.document_of[positive], document]),
+        labels=np.concatenate([examples.labels[positive], np.zeros(len(question), dtype=np.int64)]),
     )
 
 
@@ -223,20 +221,15 @@ def phases(examples: Examples, settings: DCBertTraining, frozen: bool) -> tuple[
     epochs = [examples.epoch(settings, seed) for seed in seeds]
     if not is_first or not settings.random_first:
         return examples, epochs
-    easy = with_random(examples, settings.negatives or 7, settings.seed)
-    n_own = len(examples.labels)
-    teacher = None
     if examples.teacher is not None:
         raise ValueError("random_first has no scores of the teacher for random negatives; use one of them")
-    joined = Examples(
-        examples.questions,
-        examples.documents,
-        np.concatenate([examples.question_of, easy.question_of]),
-        np.concatenate([examples.document_of, easy.document_of]),
-        np.concatenate([examples.labels, easy.labels]),
-        teacher,
-        examples.states,
-    )
+    easy = with_random(examples, settings.negatives or DCBertTraining.negatives, settings.seed)
+    n_own = len(examples.labels)
+    both = {
+        name: np.concatenate([getattr(examples, name), getattr(easy, name)])
+        for name in ("question_of", "document_of", "labels")
+    }
+    joined = dataclasses.replace(examples, **both)
     drawn = [[[n_own + row for row in batch] for batch in easy.epoch(settings, seed)] for seed in seeds]
     left = round(settings.random_first * sum(map(len, epochs)))
     for number, epoch in enumerate(epochs):
@@ -244,6 +237,3 @@ def phases(examples: Examples, settings: DCBertTraining, frozen: bool) -> tuple[
         epochs[number] = drawn[number][:n] + epoch[n:]
         left -= n
     return joined, epochs
-
-
-Measure = Callable[[str], dict[str, float]]
