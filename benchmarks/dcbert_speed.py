@@ -50,7 +50,8 @@ def sentence_transformers(model: str, frame: pd.DataFrame):
     """Returns sentence-transformers' cross-encoder with its defaults, as a function without arguments."""
     from sentence_transformers import CrossEncoder as Theirs
 
-    theirs = Theirs(model, device="cpu", max_length=512)
+    # The folder holds fp16, which they would compute in as it is, and slower.
+    theirs = Theirs(model, device="cpu", max_length=512, model_kwargs={"dtype": torch.float32})
     pairs = list(zip(frame["query"], frame["text"], strict=True))
 
     def score():

@@ -24,6 +24,7 @@ _HOME = {
     "HierarchicalTraining": "pyterrier_cascade.hierarchical.settings",
     "PBT": "pyterrier_cascade.open_measures",
     "PTB": "pyterrier_cascade.open_measures",
+    "RayPool": "pyterrier_cascade.scale.ray",
     "RelativeCost": "pyterrier_cascade.measures",
     "RelativeTokenCost": "pyterrier_cascade.measures",
     "Runs": "pyterrier_cascade.hierarchical.runs",

@@ -4,6 +4,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Real
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -193,16 +194,17 @@ class Staged(Ranker):
         spent = layers_run(plan.layers, self.reuses_encodings)
         return assembled(frame, blocks, judged, plan, spent, self.full_layers, exited)
 
-    def trace(self, candidates: pd.DataFrame, path: str | None = None):
+    def trace(self, candidates: pd.DataFrame, path: str | None = None, pool: Any = None):
         """Returns all heads' scores of all candidates, from which any cascade follows without the model.
 
         Args:
             candidates: A results frame with texts.
             path: A folder to keep the :class:`~pyterrier_cascade.Trace` in; one that is there is completed.
+            pool: Whose workers score (:class:`~pyterrier_cascade.RayPool`); this process unless given.
         """
         from pyterrier_cascade.cascade.trace import Trace
 
-        return Trace.record(self, candidates, path)
+        return Trace.record(self, candidates, path, pool)
 
     def explain(self, candidates: pd.DataFrame) -> pd.DataFrame:
         """Returns what each head said of each candidate that came to it, and who went on; a row for each.

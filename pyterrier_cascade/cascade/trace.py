@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -63,6 +64,33 @@ class Part:
         return cls(**{field.name: opened(field) for field in fields(cls)})
 
 
+@dataclass(frozen=True)
+class Judging:
+    """What is done to some questions' candidates, here or on another machine: all heads say their scores.
+
+    Attributes:
+        ranker: Whose heads.
+    """
+
+    ranker: Staged
+
+    def __call__(self, frame: pd.DataFrame) -> Part:
+        """Returns the part of a trace that a results frame becomes."""
+        blocks = frames.Blocks.of(frame)
+        judged = self.ranker.judge(frame, blocks, Plan.of(self.ranker.head_layers), prune=False)
+        if np.isnan(judged.scores).any():
+            raise ValueError("scores are NaN; the model's weights are broken (a diverged training?)")
+        first = frame.iloc[np.unique(blocks.codes, return_index=True)[1]]
+        return Part(
+            Strings.pack([str(qid) for qid in blocks.qids]),
+            Strings.pack(first["query"].fillna("").tolist()),
+            blocks.sizes,
+            Strings.pack(frame["docno"].astype(str).iloc[judged.rows].tolist()),
+            judged.scores.astype(np.float32),
+            judged.tokens.astype(np.int32),
+        )
+
+
 class Trace(pt.Artifact):
     """The scores that all heads of a cascade give to all candidates; ``cascade.trace(candidates)`` makes it.
 
@@ -95,13 +123,16 @@ class Trace(pt.Artifact):
         self._parts: list[Part] = []
 
     @classmethod
-    def record(cls, ranker: Staged, candidates: pd.DataFrame, path: str | Path | None = None) -> "Trace":
+    def record(
+        cls, ranker: Staged, candidates: pd.DataFrame, path: str | Path | None = None, pool: Any = None
+    ) -> "Trace":
         """Returns the trace of a ranker over candidates, or the one at the path with those added that it lacks.
 
         Args:
             ranker: A cascade or a sequential reranker; its alpha, counts, plan and so on say nothing here.
             candidates: A results frame with texts.
             path: A folder to keep it in; in memory unless given.
+            pool: Whose workers score (:class:`~pyterrier_cascade.RayPool`); this process unless given.
         """
         frames.validate(candidates, context=ranker, text_field=ranker.text_field)
         meta = KIND | {
@@ -133,10 +164,10 @@ class Trace(pt.Artifact):
             # What a process leaves that dies while it writes.
             for unfinished in trace.path.glob(".part-*.tmp"):
                 shutil.rmtree(unfinished)
-        trace._add(ranker, candidates)
+        trace._add(ranker, candidates, pool)
         return trace
 
-    def _add(self, ranker: Staged, candidates: pd.DataFrame) -> None:
+    def _add(self, ranker: Staged, candidates: pd.DataFrame, pool: Any) -> None:
         if not len(candidates):
             return
         blocks = frames.Blocks.of(candidates)
@@ -154,24 +185,11 @@ class Trace(pt.Artifact):
                 raise ValueError(f"question {qid!r} is in the trace with other candidates; give another path")
         if not new:
             return
-        plan = Plan.of(ranker.head_layers)
-        for part in pruning.slabs(np.repeat(np.arange(len(new)), [len(positions) for positions in new]), ROWS):
-            frame = candidates.iloc[np.concatenate(new)[part]]
-            here = frames.Blocks.of(frame)
-            judged = ranker.judge(frame, here, plan, prune=False)
-            if np.isnan(judged.scores).any():
-                raise ValueError("scores are NaN; the model's weights are broken (a diverged training?)")
-            first = frame.iloc[np.unique(here.codes, return_index=True)[1]]
-            self._keep(
-                Part(
-                    Strings.pack([str(qid) for qid in here.qids]),
-                    Strings.pack(first["query"].fillna("").tolist()),
-                    here.sizes,
-                    Strings.pack(frame["docno"].astype(str).iloc[judged.rows].tolist()),
-                    judged.scores.astype(np.float32),
-                    judged.tokens.astype(np.int32),
-                )
-            )
+        questions = np.repeat(np.arange(len(new)), [len(positions) for positions in new])
+        rows = np.concatenate(new)
+        units = (candidates.iloc[rows[part]] for part in pruning.slabs(questions, ROWS))
+        for part in map(Judging(ranker), units) if pool is None else pool.map(Judging(ranker), units):
+            self._keep(part)
 
     def _keep(self, part: Part) -> None:
         if isinstance(self.path, Path):

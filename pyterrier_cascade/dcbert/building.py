@@ -30,7 +30,7 @@ class Builder:
         encode: Gives the token states of texts.
         meta: What ``pt_meta.json`` says of the cache.
         batch_size: How many texts are encoded together.
-        mine: Says which shards this process does.
+        shards: The numbers of the shards that are done; None for all.
         n_documents: The size of the corpus, where it is known.
         text_field: The field with the text.
         verbose: Whether it says what it does.
@@ -40,35 +40,45 @@ class Builder:
     encode: Encode
     meta: Mapping[str, Any]
     batch_size: int
-    mine: Callable[[int], bool]
+    shards: frozenset[int] | None
     n_documents: int | None
     text_field: str
     verbose: bool
 
-    def run(self, corpus: Iterable[Mapping[str, Any]]) -> None:
-        """Writes the shards that are not there, and compares those that are to the corpus."""
+    def run(self, corpus: Iterable[Mapping[str, Any]], pool: Any = None) -> None:
+        """Writes the shards that are not there, and compares those that are to the corpus.
+
+        Args:
+            corpus: The documents.
+            pool: Whose workers write; this process unless given.
+        """
         there = {path.name for path in self.folder.iterdir()} if self.folder.exists() else set()
         if META not in there and any(not name.startswith(".") for name in there):
             raise FileExistsError(f"{str(self.folder)!r} exists and is no document cache; give another path")
-        lost = f"the disk with {str(self.folder)!r} is full; what was finished is kept: make room, run the same again"
-        with files.full_disk_named(lost), files.Writer(self.folder) as writer:
+        with self.full_disk_named(), files.Writer(self.folder) as writer:
             self._claim(writer)
             with self._bar() as bar:
-                seen, first = np.empty(0, "<u8"), True
-                n_documents = number = 0
-                for number, documents in enumerate(self._chunks(corpus)):
-                    n_documents += len(documents)
-                    docnos = [docno for docno, _ in documents]
-                    hashes = hashed(encoded(docnos))
-                    self._refuse_repeated(docnos, hashes, seen, number)
-                    seen = np.sort(np.concatenate([seen, hashes]), kind="stable")
-                    if (self.folder / shard_name(number)).is_dir():
-                        self._compare(number, documents)
-                    elif self.mine(number):
-                        self._write(writer, number, documents, bar, first)
-                        first = False
-            self._end(writer, {"n_documents": n_documents, "n_shards": number + 1})
+                units = Units(self, corpus)
+                if pool is None:
+                    for unit in units:
+                        self.write(writer, unit, pt.tqdm.write if self.verbose else _nothing, bar.update)
+                else:
+                    for n_documents, said in pool.map(Writing(self), units):
+                        bar.update(n_documents)
+                        for text in said if self.verbose else ():
+                            pt.tqdm.write(text)
+            self._end(writer, {"n_documents": units.n_documents, "n_shards": units.n_shards})
             up_to_date(self.folder, self.meta, writer)
+
+    def full_disk_named(self):
+        """Says what a full disk means for the work inside."""
+        return files.full_disk_named(
+            f"the disk with {str(self.folder)!r} is full; what was finished is kept: make room, run the same again"
+        )
+
+    def mine(self, number: int) -> bool:
+        """Whether a shard is to be done."""
+        return self.shards is None or number in self.shards
 
     def _claim(self, writer: files.Writer) -> None:
         with writer.alone():
@@ -93,7 +103,8 @@ class Builder:
         missing = set(range(math.ceil(self.n_documents / size))) - there
         return sum(min(size, self.n_documents - number * size) for number in missing if self.mine(number))
 
-    def _chunks(self, corpus: Iterable[Mapping[str, Any]]) -> Iterator[list[tuple[str, str]]]:
+    def chunks(self, corpus: Iterable[Mapping[str, Any]]) -> Iterator[list[tuple[str, str]]]:
+        """Yields docno and text of the documents of each shard."""
         documents = (self._document(number, document) for number, document in enumerate(corpus))
         chunk = list(islice(documents, self.meta["shard_size"]))
         while True:
@@ -116,27 +127,13 @@ class Builder:
             raise ValueError(f"document {number} has an empty docno")
         return values[0], values[1]
 
-    def _refuse_repeated(self, docnos: Sequence[str], hashes: np.ndarray, seen: np.ndarray, number: int) -> None:
-        counts = Counter(docnos)
-        repeated = [docno for docno, count in counts.items() if count > 1]
-        if not repeated and len(seen):
-            places = np.searchsorted(seen, hashes).clip(max=len(seen) - 1)
-            alike = [docnos[place] for place in np.flatnonzero(seen[places] == hashes)]
-            # Only what another process is still writing cannot be compared here; the catalog refuses it then.
-            earlier = [shard for shard in range(number) if (self.folder / shard_name(shard)).is_dir()] if alike else []
-            others = {docno for shard in earlier for docno in self._shard(shard).docnos()}
-            repeated = [docno for docno in alike if docno in others]
-        if repeated:
-            more = f" and {len(repeated) - 1} more docnos" * (len(repeated) > 1)
-            raise ValueError(
-                f"docno {repeated[0]!r}{more} given to more than one document; drop or rename the repeated ones"
-            )
-
-    def _shard(self, number: int) -> Shard:
+    def shard(self, number: int) -> Shard:
+        """Returns a shard that is there."""
         return opened(self.folder, number, self.meta)
 
-    def _compare(self, number: int, documents: Sequence[tuple[str, str]]) -> None:
-        shard = self._shard(number)
+    def compare(self, number: int, documents: Sequence[tuple[str, str]]) -> None:
+        """Raises unless a shard that is there was made of these documents."""
+        shard = self.shard(number)
         if shard.meta["corpus"] == _digest(documents):
             return
         there, here = shard.docnos(), [docno for docno, _ in documents]
@@ -151,16 +148,27 @@ class Builder:
             "same corpus in the same order, or another path"
         )
 
-    def _write(self, writer: files.Writer, number: int, documents: Sequence[tuple[str, str]], bar, first: bool):
+    def write(
+        self, writer: files.Writer, unit: "Unit", say: Callable[[str], Any], progress: Callable[[int], Any]
+    ) -> None:
+        """Writes a shard.
+
+        Args:
+            writer: This process's, in the folder.
+            unit: Its number, its documents, and whether it is the first, before which the size is announced.
+            say: Told the announcement.
+            progress: Told how many documents were encoded.
+        """
+        number, documents, first = unit
         settings = {key: self.meta[key] for key in ("dtype", "width", "fingerprint")}
         with writer.publishing(shard_name(number)) as folder, ShardWriter(folder, settings) as shard:
             for start in range(0, len(documents), self.batch_size):
                 docnos, texts = (list(part) for part in zip(*documents[start : start + self.batch_size], strict=True))
                 states, lengths, owner = self._checked(docnos, *self.encode(texts))
                 if first and not start:
-                    self._announce(len(states) / len(docnos), len(documents))
+                    say(self._announcement(len(states) / len(docnos), len(documents)))
                 shard.add(docnos, states, lengths, owner)
-                bar.update(len(docnos))
+                progress(len(docnos))
             shard.finish(corpus=_digest(documents))
 
     def _checked(self, docnos: Sequence[str], states, lengths, owner) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -180,7 +188,7 @@ class Builder:
             )
         return states, lengths.astype(np.int64), owner.astype(np.int64)
 
-    def _announce(self, tokens: float, in_shard: int) -> None:
+    def _announcement(self, tokens: float, in_shard: int) -> str:
         if self.n_documents is None:
             to_do, who = in_shard, "its first shard"
         else:
@@ -196,8 +204,7 @@ class Builder:
                 f"{str(self.folder)!r} needs {sizes}: make room, or choose another path, dtype='int8' or shorter "
                 "documents",
             )
-        if self.verbose:
-            pt.tqdm.write(f"{self.folder}: {sizes}")
+        return f"{self.folder}: {sizes}"
 
     def _end(self, writer: files.Writer, fields: dict[str, int]) -> None:
         there, beyond = read_end(self.folder), shard_numbers(self.folder)[-1:]
@@ -210,6 +217,81 @@ class Builder:
             )
         if not there:
             writer.publish(END, files.sealed(fields))
+
+
+Unit = tuple[int, list[tuple[str, str]], bool]
+
+
+class Units:
+    """The shards that are to be written, each with its documents; those that are there are compared on the way.
+
+    Args:
+        builder: What writes them.
+        corpus: The documents.
+    """
+
+    def __init__(self, builder: Builder, corpus: Iterable[Mapping[str, Any]]):
+        self.builder, self.corpus = builder, corpus
+        self.n_documents = self.n_shards = 0
+        self._seen, self._unwritten = np.empty(0, "<u8"), {}
+
+    def __iter__(self) -> Iterator[Unit]:
+        first = True
+        for number, documents in enumerate(self.builder.chunks(self.corpus)):
+            self.n_documents, self.n_shards = self.n_documents + len(documents), number + 1
+            self._refuse_repeated([docno for docno, _ in documents], number)
+            if self._there(number):
+                self.builder.compare(number, documents)
+            elif self.builder.mine(number):
+                self._unwritten[number] = [docno for docno, _ in documents]
+                yield number, documents, first
+                first = False
+
+    def _there(self, number: int) -> bool:
+        return (self.builder.folder / shard_name(number)).is_dir()
+
+    def _refuse_repeated(self, docnos: Sequence[str], number: int) -> None:
+        hashes, seen = hashed(encoded(docnos)), self._seen
+        counts = Counter(docnos)
+        repeated = [docno for docno, count in counts.items() if count > 1]
+        if not repeated and len(seen):
+            places = np.searchsorted(seen, hashes).clip(max=len(seen) - 1)
+            alike = [docnos[place] for place in np.flatnonzero(seen[places] == hashes)]
+            # Only what another process is still writing cannot be compared here; the catalog refuses it then.
+            others = {docno for shard in range(number) for docno in self._docnos(shard)} if alike else ()
+            repeated = [docno for docno in alike if docno in others]
+        if repeated:
+            more = f" and {len(repeated) - 1} more docnos" * (len(repeated) > 1)
+            raise ValueError(
+                f"docno {repeated[0]!r}{more} given to more than one document; drop or rename the repeated ones"
+            )
+        self._seen = np.sort(np.concatenate([seen, hashes]), kind="stable")
+        self._unwritten = {one: docnos for one, docnos in self._unwritten.items() if not self._there(one)}
+
+    def _docnos(self, number: int) -> Sequence[str]:
+        return self.builder.shard(number).docnos() if self._there(number) else self._unwritten.get(number, ())
+
+
+@dataclass(frozen=True)
+class Writing:
+    """What a worker does with a shard.
+
+    Attributes:
+        builder: What writes.
+    """
+
+    builder: Builder
+
+    def __call__(self, unit: Unit) -> tuple[int, list[str]]:
+        """Writes a shard and returns how many documents it has, and what is to be said."""
+        said: list[str] = []
+        with self.builder.full_disk_named(), files.Writer(self.builder.folder) as writer:
+            self.builder.write(writer, unit, said.append, _nothing)
+        return len(unit[1]), said
+
+
+def _nothing(*_) -> None:
+    pass
 
 
 def _digest(documents: Sequence[tuple[str, str]]) -> str:

@@ -94,6 +94,7 @@ class DocumentCache(pt.Artifact):
         n_documents: int | None = None,
         text_field: str = "text",
         verbose: bool = False,
+        pool: Any = None,
     ) -> "DocumentCache":
         """Encodes a corpus, or what is missing of it, and returns the cache.
 
@@ -115,6 +116,8 @@ class DocumentCache(pt.Artifact):
             n_documents: The size of the corpus, for the time left and the room needed; known of lists.
             text_field: The field with the text.
             verbose: Whether to say the size and show the progress.
+            pool: Whose workers encode, a shard each at a time (:class:`~pyterrier_cascade.RayPool`); this process
+                unless given. They must see the folder.
         """
         check_dtype(dtype)
         for name, value in (("shard_size", shard_size), ("batch_size", batch_size), ("width", meta.get("width"))):
@@ -124,17 +127,16 @@ class DocumentCache(pt.Artifact):
             raise ValueError(f"shard_size is {shard_size}; at most {MOST_DOCUMENTS}")
         if missing := [name for name in ("model", "fingerprint") if name not in meta]:
             raise ValueError(f"meta has no {', '.join(missing)}; a reader must know them")
-        numbers = None if shards is None else frozenset(shards)
         Builder(
             folder=Path(path),
             encode=encode,
             meta=json.loads(json.dumps(dict(meta) | KIND | {"dtype": dtype, "shard_size": shard_size})),
             batch_size=batch_size,
-            mine=lambda number: numbers is None or number in numbers,
+            shards=None if shards is None else frozenset(shards),
             n_documents=len(corpus) if n_documents is None and hasattr(corpus, "__len__") else n_documents,
             text_field=text_field,
             verbose=verbose,
-        ).run(corpus)
+        ).run(corpus, pool)
         return cls(path)
 
     @cached_property

@@ -250,11 +250,6 @@ class DCBERT(NeuralRanker):
                 "call save_pretrained(folder), then encode"
             )
 
-        def states_of(texts: list[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-            pairs = self.tokenized(texts, "document")
-            encoder = self.model.loaded.encoder("document", device_of(self.device), self.precision)
-            return encoder.states(pairs).numpy(), pairs.lengths, pairs.owner
-
         model = self.model.loaded
         meta = {
             "model": self.model.source,
@@ -268,7 +263,7 @@ class DCBERT(NeuralRanker):
             "precision": self.precision,
         }
         options = {"verbose": self.verbose, "text_field": self.text_field} | options
-        return DocumentCache.build(path, corpus, states_of, meta=meta, dtype=dtype, **options)
+        return DocumentCache.build(path, corpus, Encoding(self), meta=meta, dtype=dtype, **options)
 
     def train(self, train: pd.DataFrame, dev: pd.DataFrame | None, dev_qrels: pd.DataFrame | None) -> None:
         """Trains the joint layers, then everything, on labelled lists (DC-7 to DC-9).
@@ -369,6 +364,24 @@ class DCBERT(NeuralRanker):
             }
 
         return measure
+
+
+@dataclasses.dataclass(frozen=True)
+class Encoding:
+    """What a cache is filled with: gives the token states of texts, here or on another machine.
+
+    Attributes:
+        ranker: Whose document encoder it is.
+    """
+
+    ranker: DCBERT
+
+    def __call__(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Returns states, lengths and owners as :meth:`DocumentCache.build` wants them."""
+        ranker = self.ranker
+        pairs = ranker.tokenized(texts, "document")
+        encoder = ranker.model.loaded.encoder("document", device_of(ranker.device), ranker.precision)
+        return encoder.states(pairs).numpy(), pairs.lengths, pairs.owner
 
 
 class CachedRanker(Ranker):

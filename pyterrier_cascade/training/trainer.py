@@ -22,6 +22,7 @@ from pyterrier_cascade.encoder.device import has_bf16
 from pyterrier_cascade.encoder.pairs import TokenPairs
 from pyterrier_cascade.quiet import quiet
 from pyterrier_cascade.training.batches import epoch_batches
+from pyterrier_cascade.training.processes import agreed, dealt, share, warn_if_alone
 from pyterrier_cascade.training.settings import Training
 
 BEST, RUN = "best.safetensors", "training.json"
@@ -108,27 +109,36 @@ def train_model(
     precision = settings.precision
     if precision == "auto":
         precision = "bf16" if has_bf16(device) else "fp32"
+    n_batches = sum(map(len, epochs))
+    arguments = _arguments(settings, precision, device, n_batches, parts_rest)
+    # Alike in all processes: each asks for all batches and takes its share.
+    n_processes = arguments.world_size
+    warn_if_alone(n_processes)
     with _folder(settings) as folder, _own_random_state(), quiet():
+        arguments.output_dir = str(folder)
         if settings.folder:
-            _claim(folder, settings, module, examples)
+            agreed(lambda: _claim(folder, settings, module, examples))
         trainer = _Trainer(
             model=module,
-            args=_arguments(settings, folder, precision, device, sum(map(len, epochs)), parts_rest),
+            args=arguments,
             train_dataset=_Items(len(examples.labels)),
             data_collator=examples.collate,
-            callbacks=[_Course(settings, epochs, measure_dev is not None, verbose)],
+            callbacks=[_Course(settings, epochs, n_processes, measure_dev is not None, verbose)],
         )
         batches = (batch for epoch in epochs for batch in epoch)
-        trainer.batches = [[(number, row) for row in batch] for number, batch in enumerate(batches)]
+        numbered = [[(number, row) for row in batch] for number, batch in enumerate(batches)]
+        trainer.batches = dealt(numbered, n_processes)
         trainer.loss_of, trainer.settings, trainer.folder = compute_loss, settings, folder
         # Otherwise the Trainer takes the loss for one that is already divided by the accumulated steps.
         trainer.model_accepts_loss_kwargs = False
         trainer.measure = measure_dev and (lambda: measure_dev(precision))
         trainer.remove_callback(transformers.PrinterCallback)
-        trainer.train(resume_from_checkpoint=_last_checkpoint(folder))
+        trainer.train(resume_from_checkpoint=agreed(lambda: _last_checkpoint(folder)))
         trainer.accelerator.unwrap_model(trainer.model_wrapped, keep_fp32_wrapper=False)
         if measure_dev is not None:
-            module.load_state_dict(load_file(folder / BEST, device=str(module.device)))
+            if arguments.process_index == 0:
+                module.load_state_dict(load_file(folder / BEST, device=str(module.device)))
+            share(module)
         module.eval()
         module.zero_grad(set_to_none=True)
         course = [entry for entry in trainer.state.log_history if "loss" in entry or settings.watched in entry]
@@ -166,20 +176,27 @@ class _Trainer(transformers.Trainer):
         return self.optimizer
 
     def evaluate(self, *args, **kwargs):
+        metrics = agreed(self._measured)
+        self.log(metrics)
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
+
+    def _measured(self) -> dict[str, float]:
+        """Returns the measures of the model as it is, and keeps its weights if they are the best so far."""
         metrics, watched = self.measure(), self.settings.watched
         if metrics[watched] > max((e[watched] for e in self.state.log_history if watched in e), default=-1.0):
             _save_weights(self.model, self.folder / BEST)
-        self.log(metrics)
-        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
 
 
 class _Course(transformers.TrainerCallback):
     """Says when to measure and when to stop, and shows how far the training is."""
 
-    def __init__(self, settings: Training, epochs: list[list[list[int]]], measures: bool, verbose: bool):
+    def __init__(
+        self, settings: Training, epochs: list[list[list[int]]], n_processes: int, measures: bool, verbose: bool
+    ):
         self.settings, self.verbose, self.bar, self.shown = settings, verbose, None, {}
-        updates = np.cumsum([-(-len(batches) // settings.accumulate) for batches in epochs])
+        updates = -(-np.cumsum([len(batches) for batches in epochs]) // (settings.accumulate * n_processes))
         starts = np.concatenate([[0], updates[:-1]])
         per_epoch = settings.evaluations_per_epoch
         shares = np.arange(1, per_epoch + 1) / per_epoch
@@ -188,7 +205,11 @@ class _Course(transformers.TrainerCallback):
 
     def on_train_begin(self, args, state, control, **kwargs):
         self.bar = tqdm(
-            total=state.max_steps, initial=state.global_step, desc="training", unit="step", disable=not self.verbose
+            total=state.max_steps,
+            initial=state.global_step,
+            desc="training",
+            unit="step",
+            disable=not (self.verbose and state.is_world_process_zero),
         )
 
     def on_step_end(self, args, state, control, **kwargs):
@@ -208,18 +229,14 @@ class _Course(transformers.TrainerCallback):
         self.bar.close()
 
 
-def _arguments(
-    settings: Training, folder: Path, precision: str, device: torch.device, n_batches: int, parts_rest: bool
-):
-    updates = -(-n_batches // settings.accumulate)
-    warmup = settings.warmup if settings.warmup >= 1 else settings.warmup * updates
-    return transformers.TrainingArguments(
-        output_dir=str(folder),
+def _arguments(settings: Training, precision: str, device: torch.device, n_batches: int, parts_rest: bool):
+    # How many processes there are is known to the arguments only.
+    arguments = transformers.TrainingArguments(
+        output_dir=tempfile.gettempdir(),
         num_train_epochs=1,
         gradient_accumulation_steps=settings.accumulate,
         learning_rate=settings.learning_rate,
         lr_scheduler_type="linear",
-        warmup_steps=round(warmup),
         bf16=precision == "bf16",
         use_cpu=device.type == "cpu",
         ddp_find_unused_parameters=parts_rest,
@@ -235,6 +252,9 @@ def _arguments(
         dataloader_pin_memory=False,
         accelerator_config={"even_batches": False},
     )
+    updates = -(-n_batches // (settings.accumulate * arguments.world_size))
+    arguments.warmup_steps = round(settings.warmup if settings.warmup >= 1 else settings.warmup * updates)
+    return arguments
 
 
 @contextlib.contextmanager
@@ -242,7 +262,7 @@ def _folder(settings: Training):
     """Yields the folder for checkpoints, or one that is gone afterwards; an unwritable one is an error at once."""
     if settings.folder is None:
         with tempfile.TemporaryDirectory() as folder:
-            yield Path(folder)
+            yield Path(agreed(lambda: folder))
         return
     folder = Path(settings.folder)
     try:

@@ -1,0 +1,37 @@
+"""The directive ``schematic`` of PyTerrier's site: draws the pipeline that the last line of its content is."""
+
+import ast
+import os
+import tempfile
+
+import pyterrier as pt
+from docutils import nodes
+from docutils.parsers.rst import Directive
+
+
+class Schematic(Directive):
+    """Runs its content, in a folder of its own, and leaves the picture alone on the page."""
+
+    has_content = True
+
+    def run(self):
+        """Returns the picture as HTML."""
+        *steps, last = ast.parse("\n".join(self.content)).body
+        # As there: names that are made are local, so that a comprehension does not see them.
+        names, here = ({"pt": pt}, {}), os.getcwd()
+        with tempfile.TemporaryDirectory() as folder:
+            os.chdir(folder)
+            try:
+                exec(compile(ast.Module(steps, []), "schematic", "exec"), *names)
+                drawn = pt.schematic.draw(eval(compile(ast.Expression(last.value), "schematic", "eval"), *names))
+            except Exception as error:
+                raise self.severe(f"no schematic: {error!r}") from error
+            finally:
+                os.chdir(here)
+        return [nodes.raw("", drawn, format="html")]
+
+
+def setup(app):
+    """Adds the directive."""
+    app.add_directive("schematic", Schematic)
+    return {"parallel_read_safe": False}

@@ -1,0 +1,131 @@
+"""Training by torchrun on two processes, with gloo (DESIGN 5)."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import tiny
+import torch
+from safetensors.torch import load_file
+
+from pyterrier_cascade.training.processes import dealt, warn_if_alone
+
+TESTS = Path(__file__).parents[1]
+
+SCRIPT = """
+import os, sys
+sys.path[:0] = [{tests!r}, {tests!r} + "/training"]
+import torch.distributed as dist
+import test_fit
+from safetensors.torch import save_file
+from pyterrier_cascade import {names}
+folder = sys.argv[1]
+ranker = {ranker}
+ranker.fit_candidates(test_fit.TRAIN, test_fit.DEV)
+weights = {{name: tensor.contiguous() for name, tensor in ranker.model.loaded.module.state_dict().items()}}
+path = os.path.join({out!r}, os.path.basename(folder) + "-rank" + os.environ.get("RANK", "0"))
+save_file(weights, path)
+ranker.history["dev_map"].dropna().to_csv(path + ".csv")
+"""
+
+RANKERS = {
+    "cross-encoder": (
+        "CrossEncoder, Training",
+        "CrossEncoder.from_pretrained({model!r}, training=Training(learning_rate=3e-3, epochs=3, tokens_per_batch=100,"
+        " precision='fp32', accumulate=2))",
+    ),
+    "sampled heads": (
+        "Cascade, CascadeTraining",
+        "Cascade.from_pretrained({model!r}, layers=(1, 2, 3), training=CascadeTraining(learning_rate=3e-3, "
+        "epochs=4, tokens_per_batch=100, precision='fp32', heads='sampled', folder=folder, save_every=5))",
+    ),
+    "DC-BERT": (
+        "DCBERT, DCBertTraining",
+        "DCBERT.from_pretrained({model!r}, training=DCBertTraining(learning_rate=3e-3, epochs=1, "
+        "tokens_per_batch=100, precision='fp32'))",
+    ),
+}
+
+
+def script(tmp_path: Path, kind: str) -> str:
+    names, ranker = RANKERS[kind]
+    model = tmp_path / "model"
+    if not model.exists():
+        tiny.save(model, layers=3, outputs=None, max_position_embeddings=64)
+    text = SCRIPT.format(tests=str(TESTS), names=names, ranker=ranker.format(model=str(model)), out=str(tmp_path))
+    path = tmp_path / "script.py"
+    path.write_text(text)
+    return str(path)
+
+
+def torchrun(tmp_path: Path, kind: str, folder: str) -> subprocess.Popen:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    command += [script(tmp_path, kind), str(tmp_path / folder)]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def done(run: subprocess.Popen) -> None:
+    _, errors = run.communicate(timeout=200)
+    assert run.returncode == 0, errors
+
+
+def ranks(tmp_path: Path, name: str) -> list[dict]:
+    """The weights of both processes, which know the same course."""
+    first, second = ((tmp_path / f"{name}-rank{rank}.csv").read_text() for rank in (0, 1))
+    assert first == second and first.count("\n") > 1
+    return [load_file(tmp_path / f"{name}-rank{rank}") for rank in (0, 1)]
+
+
+def equal(ours: dict, theirs: dict) -> bool:
+    return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+@pytest.mark.parametrize("kind", ["cross-encoder", "DC-BERT"])
+def test_both_processes_have_the_same_weights(tmp_path, kind):
+    done(torchrun(tmp_path, kind, "run"))
+    # Fresh heads are drawn in each process: only what was learnt together can be equal.
+    assert equal(*ranks(tmp_path, "run"))
+
+
+def test_sampled_heads_go_on_after_a_kill_to_the_same_weights(tmp_path):
+    done(torchrun(tmp_path, "sampled heads", "whole"))
+    killed = torchrun(tmp_path, "sampled heads", "killed")
+    end = time.monotonic() + 150
+    while not list((tmp_path / "killed").glob("checkpoint-*/trainer_state.json")):
+        assert time.monotonic() < end and killed.poll() is None
+        time.sleep(0.002)
+    os.killpg(killed.pid, signal.SIGKILL)
+    killed.wait()
+    assert not (tmp_path / "killed-rank0").exists()
+    done(torchrun(tmp_path, "sampled heads", "killed"))
+    found = ranks(tmp_path, "whole") + ranks(tmp_path, "killed")
+    assert all(equal(found[0], other) for other in found[1:])
+
+
+def test_batches_are_dealt_evenly():
+    assert dealt([1, 2, 3, 4, 5], 2) == [1, 2, 3, 4, 5, 1]
+    assert dealt([1, 2], 5) == [1, 2, 1, 2, 1]
+    assert dealt([1, 2, 3, 4], 2) == [1, 2, 3, 4]
+
+
+def test_one_process_where_several_were_asked_for_is_said(monkeypatch, recwarn):
+    warn_if_alone(1)
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "True")
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    warn_if_alone(2)
+    assert not recwarn.list
+    with pytest.warns(UserWarning, match="^accelerate launch was asked for several processes and started one, which "):
+        warn_if_alone(1)
+
+
+def test_accelerate_launch_on_cpus_is_found_out(tmp_path):
+    command = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes=2"]
+    command += [script(tmp_path, "cross-encoder"), str(tmp_path / "launched")]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert found.returncode == 0, found.stderr
+    assert "accelerate launch was asked for several processes and started one" in found.stderr
+    assert (tmp_path / "launched-rank0").exists() and not (tmp_path / "launched-rank1").exists()
