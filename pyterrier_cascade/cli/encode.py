@@ -1,0 +1,62 @@
+"""Filling a document cache."""
+
+import argparse
+from typing import IO
+
+from pyterrier_cascade.cli import arguments
+
+HELP = "encode documents by a DC-BERT into a cache; what was killed goes on where it stood"
+EXAMPLE = "my-dcbert --docs docs.tsv --output docs.dc --dtype int8"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options."""
+    parser.add_argument("model", metavar="MODEL", help="a DC-BERT or an encoder, a folder or a Hub name")
+    parser.add_argument("--output", metavar="FOLDER", required=True, help="the folder of the cache")
+    parser.add_argument("--dtype", choices=("fp16", "int8"), default="fp16", help="int8 takes half the disk")
+    parser.add_argument("--shards", metavar="0-3,7", type=shards, help="encode these shards only; all by default")
+    parser.add_argument("--shard-size", metavar="N", type=int, default=5000, help="documents in a shard; 5000")
+    parser.add_argument("--verify", action="store_true", help="then read everything, and fail unless it is whole")
+    arguments.settings(parser, "the DC-BERT")
+    arguments.documents(parser)
+
+
+def shards(text: str) -> list[int]:
+    """Returns the numbers that ranges such as ``0-3,7`` stand for."""
+    found = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        last = last or first
+        if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
+            raise argparse.ArgumentTypeError(f"{text!r} is not like 0-3,7")
+        found += range(int(first), int(last) + 1)
+    return found
+
+
+def run(options: argparse.Namespace, out: IO[str]) -> None:
+    """Encodes, and writes what the cache holds."""
+    from pyterrier_cascade.cli import data, info, models
+
+    if bool(options.docs) == bool(options.dataset):
+        raise ValueError("give the documents by either --docs or --dataset")
+    if (kind := models.kind_of(options.model)) not in models.OF_DCBERT:
+        raise ValueError(f"{options.model!r} is a {kind}; give a DC-BERT, or an encoder to make one of")
+    dcbert = models.load(options.model, "dcbert", options.settings, skip=["interaction"], verbose=not options.quiet)
+    field = dcbert.text_field
+    if options.docs:
+        corpus = ({"docno": name, field: text} for _, name, text in data.texts(options.docs, field))
+        n_documents = data.n_lines(options.docs)
+    else:
+        corpus = data.dataset(options.dataset, options.folder).get_corpus_iter(verbose=False)
+        n_documents = None
+    cache = dcbert.encode(
+        corpus,
+        options.output,
+        dtype=options.dtype,
+        shards=options.shards,
+        shard_size=options.shard_size,
+        n_documents=n_documents,
+    )
+    if options.verify:
+        cache.verify(verbose=not options.quiet)
+    info.write(info.described(options.output), out)

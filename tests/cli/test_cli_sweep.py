@@ -1,0 +1,102 @@
+"""``sweep``: the tables of ``trace.sweep``."""
+
+import pandas as pd
+import pytest
+from cli_lists import CANDIDATES, table
+from ir_measures import AP, P
+
+from pyterrier_cascade import Cascade, RelativeTokenCost, Survival
+from pyterrier_cascade.cascade.ranker import Cascade as Ranker
+
+QRELS = CANDIDATES[["qid", "docno", "label"]]
+GIVEN = CANDIDATES.drop(columns=["label", "rank"])
+
+
+@pytest.fixture(scope="module")
+def trace(cascade):
+    return Cascade.from_pretrained(cascade).trace(GIVEN)
+
+
+def swept(done) -> list[dict]:
+    assert done.code == 0, done.err
+    return table(done.out)
+
+
+def rows(frame: pd.DataFrame) -> list[dict]:
+    shown = [",".join(map(str, one)) if isinstance(one, tuple) else one for one in frame["alpha"]]
+    return frame.assign(alpha=shown).to_dict("records")
+
+
+def argv(cascade, lists, *more):
+    return ["sweep", cascade, "--candidates", lists.candidates, "--qrels", lists.qrels, "--quiet", *more]
+
+
+def test_a_table(cli, cascade, lists, trace):
+    more = ["--measures", "AP P@1", "RelativeTokenCost", "Survival@3", "--alphas", "0", "0.4", "0.6,0.25"]
+    measures = [AP, P @ 1, RelativeTokenCost, Survival @ 3]
+    done = cli(*argv(cascade, lists, *more))
+    expected = trace.sweep(QRELS, measures, [0.0, 0.4, (0.6, 0.25)]).frame
+    assert swept(done) == rows(expected) and done.err == ""
+    assert done.lines[0] == "alpha\tAP\tP@1\tRelativeTokenCost\tSurvival@3\tRelativeCost"
+    # What is printed can be given to rerank.
+    assert (
+        cli("rerank", cascade, "--candidates", lists.candidates, f"--with=alpha={swept(done)[-1]['alpha']}").code == 0
+    )
+
+
+def test_all_of_the_grid_and_what_is_chosen(cli, cascade, lists, trace):
+    sweep = trace.sweep(QRELS, [AP])
+    assert len(sweep) == 36
+    assert swept(cli(*argv(cascade, lists))) == rows(sweep.frame)
+    assert swept(cli(*argv(cascade, lists, "--pareto"))) == rows(sweep.pareto())
+    for name, settings in (("--max-cost", {"max_cost": 0.8}), ("--max-loss", {"max_loss": 0.3})):
+        (value,) = settings.values()
+        (found,) = swept(cli(*argv(cascade, lists, name, value)))
+        assert found == rows(sweep.best(**settings).to_frame().T)[0]
+
+
+def test_settings_of_the_cascade(cli, cascade, lists, trace):
+    settings = ["--with", "plan=1,3", "--with", "exited=drop", "--with", "rounding=nearest", "--alphas", "0.5"]
+    expected = trace.sweep(QRELS, [AP], [0.5], plan=(1, 3), exited="drop", rounding="nearest").frame
+    assert swept(cli(*argv(cascade, lists, *settings))) == rows(expected)
+
+
+def test_a_trace_is_kept_and_needs_no_model(cli, refused, cascade, lists, tmp_path, monkeypatch):
+    expected = swept(cli(*argv(cascade, lists, "--trace", tmp_path / "trace", "--alphas", "0.5")))
+    monkeypatch.setattr(Ranker, "judge", None)
+    assert swept(cli(*argv(cascade, lists, "--trace", tmp_path / "trace", "--alphas", "0.5"))) == expected
+    assert swept(cli("sweep", tmp_path / "trace", "--qrels", lists.qrels, "--alphas", "0.5")) == expected
+    planned = ["sweep", tmp_path / "trace", "--qrels", lists.qrels, "--alphas", "0.5", "--with", "plan=1,3"]
+    assert swept(cli(*planned)) == swept(cli(*argv(cascade, lists, *planned[4:], "--trace", tmp_path / "trace")))
+    assert "is a trace, which has its candidates" in refused(*argv(tmp_path / "trace", lists)[:-1])
+    message = refused(*planned, "--with", "alpha=1")
+    assert message == "--with has no 'alpha'; there are batch_size, exited, plan, rounding"
+
+
+def test_progress(cli, cascade, lists):
+    assert "Cascade: 100%" in cli(*argv(cascade, lists)[:-1], "--alphas", "0.5").err
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--measures", "MAPP"], "--measures MAPP: measure not found: MAPP"),
+        (["--measures", "Survival@x"], "--measures Survival@x: invalid literal"),
+        (["--measures", "AP P"], "--measures P: it needs a cutoff, as in P@10"),
+        (["--measures", "Survival"], "--measures Survival: it needs a cutoff, as in Survival@10"),
+        (["--alphas", "0.3,x"], "--alphas 0.3,x: give a number, or one for each head with commas between"),
+        (["--alphas", "1.3"], "alpha=1.3 is not a fraction to drop"),
+        (["--alphas", "0.1,0.2,0.3"], "alpha=(0.1, 0.2, 0.3) has 3 values, but 2 heads drop candidates"),
+        (["--max-cost", "0.01"], "no setting costs 0.01 or less"),
+        (["--max-cost", "0.5", "--pareto"], "argument --pareto: not allowed with argument --max-cost"),
+        (["--with", "alpha=0.3"], "--with has no 'alpha'; there are"),
+    ],
+)
+def test_errors(refused, cascade, lists, given, message):
+    assert refused(*argv(cascade, lists)[:-1], *given).startswith(message)
+
+
+def test_errors_of_what_is_given(refused, cascade, tiny_bert, lists):
+    assert "is a crossencoder; only a cascade" in refused(*argv(tiny_bert, lists)[:-1])
+    assert refused(*argv(cascade, lists)[:4]) == "no judgements; give --qrels, or a --dataset that has them"
+    assert refused("sweep", cascade, "--qrels", lists.qrels).startswith("no candidates; give --run")

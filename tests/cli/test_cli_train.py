@@ -1,0 +1,209 @@
+"""``train``: what it saves is what the ranker's own ``fit_candidates`` makes."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from cli_lists import questions, table, tsv
+
+from pyterrier_cascade import (
+    DCBERT,
+    Cascade,
+    CascadeTraining,
+    CrossEncoder,
+    DCBertTraining,
+    HierarchicalArchitecture,
+    HierarchicalRanker,
+    HierarchicalTraining,
+    Tanda,
+    Training,
+)
+from pyterrier_cascade.cli import data
+from pyterrier_cascade.crossencoder import model as crossencoder
+
+COLUMNS = ["qid", "query", "docno", "text", "label"]
+TRAIN, DEV, TRANSFER = (questions(8, seed)[COLUMNS] for seed in (2, 3, 4))
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory) -> list[str]:
+    folder = tmp_path_factory.mktemp("files")
+    return ["--train", tsv(folder / "train.tsv.gz", TRAIN), "--dev", tsv(folder / "dev.tsv", DEV)]
+
+
+def rows_of(history: pd.DataFrame) -> list[dict]:
+    """What is printed of a history: four columns first, whether they are there or not."""
+    names = dict.fromkeys(["step", "epoch", "loss", "dev_map", *history.columns])
+    rows = [{name: row.get(name) for name in names} for row in history.to_dict("records")]
+    return [{name: None if pd.isna(value) else value for name, value in row.items()} for row in rows]
+
+
+def assert_trained(done, ranker, output, history=None):
+    """The course on standard output, the weights in the folder."""
+    assert done.code == 0, done.err
+    history = ranker.history if history is None else history
+    found = table(done.out)
+    assert found == rows_of(history) and done.lines[0].startswith("step\tepoch\tloss\tdev_map")
+    assert any(row["dev_map"] for row in found)
+    assert type(ranker).from_pretrained(str(output)).model.fingerprint == ranker.model.fingerprint
+
+
+def test_a_cross_encoder(cli, tiny_bert, files, tmp_path):
+    settings = ["--set", "learning_rate=1e-3", "--set", "epochs=2", "--set=tokens_per_batch=99", "--with=max_length=20"]
+    done = cli("train", "crossencoder", "--model", tiny_bert, *files, *settings, "--output", tmp_path / "new" / "one")
+    training = Training(learning_rate=1e-3, epochs=2, tokens_per_batch=99)
+    ranker = CrossEncoder.from_pretrained(tiny_bert, max_length=20, training=training).fit_candidates(TRAIN, DEV)
+    assert_trained(done, ranker, tmp_path / "new" / "one")
+    assert "training: 100%" in done.err and any(row["loss"] for row in table(done.out))
+
+
+def test_a_cascade(cli, encoder, files, tmp_path):
+    settings = ["--with", "layers=1,3", "--with", "pooling=mean", "--set", "heads=sampled", "--set", "epochs=1"]
+    done = cli("train", "cascade", "--model", encoder, *files, *settings, "--output", tmp_path / "out", "--quiet")
+    training = CascadeTraining(heads="sampled", epochs=1)
+    ranker = Cascade.from_pretrained(encoder, layers=(1, 3), pooling="mean", training=training)
+    assert_trained(done, ranker.fit_candidates(TRAIN, DEV), tmp_path / "out")
+    assert done.err == ""
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config["trained_on"]["data"] == "train.tsv.gz" and config["layers"] == [1, 3]
+
+
+@pytest.mark.filterwarnings("ignore:.* did not learn")
+def test_a_dc_bert(cli, encoder, files, tmp_path):
+    """Learns from a teacher, where the lists have one."""
+    train = TRAIN.assign(teacher=TRAIN["label"] * 2.5)
+    argv = ["--train", tsv(tmp_path / "train", train), *files[2:], "--with", "joint_layers=2", "--set", "epochs=0"]
+    done = cli("train", "dcbert", "--model", encoder, *argv, "--output", tmp_path / "out", "--quiet")
+    ranker = DCBERT.from_pretrained(encoder, joint_layers=2, training=DCBertTraining(epochs=0))
+    assert_trained(done, ranker.fit_candidates(train, DEV), tmp_path / "out")
+
+
+def test_a_hierarchical_ranker(cli, files, tmp_path):
+    """Fresh, with the sizes of its architecture among the settings; and from one that was saved."""
+    sizes = {"embedding_width": 8, "width": 8, "channels": 4, "kernels": 2, "hidden": 8, "k_max": (3, None)}
+    given = [f"--with={name}={value}" for name, value in (sizes | {"k_max": "3,none"}).items()]
+    argv = ["train", "hierarchical", *files, "--set", "epochs=2", "--quiet"]
+    done = cli(*argv, *given, "--with", "scheme=CA", "--with", "level=pair", "--output", tmp_path / "fresh")
+    training = HierarchicalTraining(epochs=2)
+    fresh = HierarchicalRanker("CA", "pair", architecture=HierarchicalArchitecture(**sizes), training=training)
+    assert_trained(done, fresh.fit_candidates(TRAIN, DEV), tmp_path / "fresh")
+    done = cli(*argv, "--model", tmp_path / "fresh", "--output", tmp_path / "more")
+    more = HierarchicalRanker.from_pretrained(str(tmp_path / "fresh"), training=training)
+    assert_trained(done, more.fit_candidates(TRAIN, DEV), tmp_path / "more")
+
+
+def test_without_development_questions(cli, tiny_bert, files, tmp_path):
+    done = cli(
+        "train", "crossencoder", "--model", tiny_bert, *files[:2], "--output", tmp_path, "--set=tokens_per_batch=99"
+    )
+    found = table(done.out)
+    assert done.code == 0 and all(row["loss"] and row["dev_map"] is None for row in found) and found
+
+
+def test_transfer_makes_it_tanda(cli, refused, tiny_bert, files, tmp_path):
+    transfer = tsv(tmp_path / "transfer.tsv", TRANSFER)
+    argv = ["train", "crossencoder", "--model", tiny_bert, *files, "--transfer", transfer]
+    settings = {"transfer_rate": 1e-3, "adapt_rate": 1e-4, "transfer_epochs": 2, "adapt_epochs": 1}
+    given = [f"--set={name}={value}" for name, value in {**settings, "tokens_per_batch": 300}.items()]
+    done = cli(*argv, *given, "--output", tmp_path / "out", "--quiet")
+    steps = {"tokens_per_batch": 300}
+    ranker = CrossEncoder.from_pretrained(tiny_bert)
+    tanda = Tanda(ranker, TRANSFER, **settings, transfer_training=steps, adapt_training=steps)
+    tanda.fit_candidates(TRAIN, DEV)
+    assert_trained(done, tanda.ranker, tmp_path / "out", tanda.history)
+    assert [row["step"] for row in table(done.out)] == ["transfer"] * 2 + ["adapt"]
+    message = refused(*argv, "--set", "learning_rate=1e-3", "--output", tmp_path / "no")
+    assert message.startswith("--set has no 'learning_rate'; there are accumulate, adapt_epochs, adapt_rate")
+    message = refused(*argv[:-1], "as3", "--output", tmp_path / "no")
+    assert message == "--transfer 'as3' is neither a file nor a data set, such as as2:asnq"
+    assert not (tmp_path / "no").exists()
+
+
+def test_data_sets(cli, refused, tiny_bert, tmp_path, monkeypatch):
+    """The splits of the data, and the training questions of what is transferred from, which must not ask the test's."""
+    asked, frames = [], {"train": TRAIN, "dev": DEV, "test": DEV}
+
+    class Set:
+        def __init__(self, split):
+            self.get_candidates = lambda: frames[split]
+            self.get_topics = lambda: frames[split]
+
+    def dataset(name, folder=None):
+        asked.append((name, folder))
+        return Set(name.rsplit("/")[-1])
+
+    monkeypatch.setattr(data, "dataset", dataset)
+    argv = ["train", "crossencoder", "--model", tiny_bert, "--data", "as2:wikiqa", "--folder", "here"]
+    assert cli(*argv, "--set", "epochs=1", "--output", tmp_path / "out").code == 0
+    assert asked == [("as2:wikiqa/train", "here"), ("as2:wikiqa/dev", "here")]
+    argv += ["--transfer", "as2:asnq-like", "--transfer-folder", "there", "--output", tmp_path / "no"]
+    assert refused(*argv).startswith("the transfer set asks 2 of the 2 test questions")
+    assert set(asked[2:]) >= {("as2:asnq-like/train", "there"), ("as2:wikiqa/test", "here")}
+
+
+def test_what_was_interrupted_goes_on(cli, tiny_bert, files, tmp_path, monkeypatch):
+    settings = ["--set=epochs=2", "--set=save_every=1", "--set=tokens_per_batch=200", "--set=learning_rate=1e-3"]
+    argv = ["train", "crossencoder", "--model", tiny_bert, *files, *settings, "--quiet"]
+    steps, loss, stop = [], crossencoder.loss, 5
+
+    def count(logits, labels):
+        steps.append(1)
+        if len(steps) == stop:
+            raise KeyboardInterrupt
+        return loss(logits, labels)
+
+    monkeypatch.setattr(crossencoder, "loss", count)
+    ours = [*argv, f"--set=folder={tmp_path / 'run'}", "--output", tmp_path / "out"]
+    stopped = cli(*ours)
+    assert (stopped.code, stopped.out, stopped.err) == (130, "", "pyterrier_cascade: interrupted\n")
+    assert not (tmp_path / "out" / "config.json").exists()
+    first, steps[:], stop = len(steps), [], 0
+    again = cli(*ours)
+    went_on, steps[:] = len(steps), []
+    straight = cli(*argv, "--output", tmp_path / "straight")
+    assert again.code == straight.code == 0
+    assert went_on == len(steps) - (first - 1) < len(steps)
+    folders = (tmp_path / "out", tmp_path / "straight")
+    one, other = (CrossEncoder.from_pretrained(str(folder)).model.fingerprint for folder in folders)
+    assert one == other
+
+
+def test_nothing_is_overwritten(refused, tiny_bert, files, tmp_path):
+    before = Path(tiny_bert, "config.json").read_bytes()
+    argv = ["train", "crossencoder", "--model", tiny_bert, *files]
+    message = f"{tiny_bert!r} holds a model already; give another --output, or delete it"
+    assert refused(*argv, "--output", tiny_bert) == message
+    (tmp_path / "file").touch()
+    assert refused(*argv, "--output", tmp_path / "file") == f"{tmp_path / 'file'}: File exists"
+    assert Path(tiny_bert, "config.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--set", "lr=1"], "--set has no 'lr'; there are accumulate, epochs, evaluations_per_epoch, folder"),
+        (["--set", "epochs=two"], "--set epochs=two: give a whole number"),
+        (["--set", "epochs=0"], "epochs must be at least 1, not 0"),
+        (["--with", "alpha=0.4"], "--with has no 'alpha'; there are device"),
+        (["--dev", "nowhere.tsv"], "nowhere.tsv: No such file or directory"),
+    ],
+)
+def test_errors(refused, tiny_bert, files, tmp_path, given, message):
+    argv = ["train", "crossencoder", "--model", tiny_bert, *files, "--output", tmp_path / "out", *given]
+    assert refused(*argv).startswith(message)
+    assert not (tmp_path / "out").exists()
+
+
+def test_errors_of_what_is_given(refused, tiny_bert, tmp_path):
+    out = ["--output", tmp_path / "out"]
+    labels = tsv(tmp_path / "labels", TRAIN.assign(label=TRAIN["label"].map({0: "no", 1: "yes"})))
+    message = refused("train", "crossencoder", "--model", tiny_bert, "--train", labels, *out)
+    assert message.startswith(f"{labels}, line 2: label '") and message.endswith(" is not a whole number")
+    graded = tsv(tmp_path / "graded", TRAIN.assign(label=TRAIN["label"] * 3))
+    message = refused("train", "crossencoder", "--model", tiny_bert, "--train", graded, *out)
+    assert message == "labels of the training data must be 0 or 1, but there are also 3"
+    assert refused("train", "cascade", "--train", labels, *out).startswith("a cascade is trained from an encoder")
+    message = refused("train", "crossencoder", "--model", tiny_bert, "--data", "as2:facts", "--dev", labels, *out)
+    assert message.startswith("--dev goes with --train")
+    assert "invalid choice: 'bm25'" in refused("train", "bm25", "--train", labels, *out)
