@@ -13,6 +13,7 @@ from pyterrier_cascade.checkpoint import check_folder
 from pyterrier_cascade.crossencoder.model import PairModel, relevance
 from pyterrier_cascade.encoder.families import Head, check_family, layers_of
 from pyterrier_cascade.encoder.layout import POOLINGS
+from pyterrier_cascade.encoder.weights import pretrained
 from pyterrier_cascade.quiet import quiet
 
 
@@ -224,9 +225,8 @@ def _saved(source: str, wanted: dict) -> tuple[CascadeTransformer, str | None]:
         if value is not None and (list(value) if name == "layers" else value) != has:
             shown = tuple(has) if name == "layers" else has
             raise ValueError(f"{source!r} was made with {name}={shown!r}, not {value!r}; leave {name} out")
-    module, info = CascadeTransformer.from_pretrained(
-        source, config=config, output_loading_info=True, ignore_mismatched_sizes=True, dtype=torch.float32
-    )
+    options = {"output_loading_info": True, "ignore_mismatched_sizes": True, "dtype": torch.float32}
+    module, info = pretrained(CascadeTransformer, source, config=config, **options)
     for what, names in (
         ("are missing", info["missing_keys"]),
         ("have other shapes", [name for name, *_ in info["mismatched_keys"]]),
@@ -249,7 +249,7 @@ def _fresh(
     check_family(encoder_config)
     layers = default_layers(encoder_config.num_hidden_layers) if layers is None else tuple(layers)
     _check_depth(layers, encoder_config, source)
-    encoder = transformers.AutoModel.from_pretrained(source, config=encoder_config, dtype=torch.float32, **trust)
+    encoder = pretrained(transformers.AutoModel, source, config=encoder_config, dtype=torch.float32, **trust)
     config = CascadeConfig(
         # Where the encoder lay here is nobody else's concern.
         encoder={name: value for name, value in encoder.config.to_dict().items() if name != "_name_or_path"},

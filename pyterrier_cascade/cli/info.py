@@ -227,10 +227,11 @@ def _encoder(path: str) -> dict[str, Any]:
     from safetensors.torch import save
 
     from pyterrier_cascade.checkpoint import weights_of
+    from pyterrier_cascade.encoder.weights import pretrained
     from pyterrier_cascade.quiet import quiet
 
     with quiet():
-        module = transformers.AutoModel.from_pretrained(path)
+        module = pretrained(transformers.AutoModel, path)
     config = module.config
     return {
         "kind": "encoder",

@@ -41,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, out: IO[str]) -> None:
     """Trains, saves, and writes the course of the training."""
     from pyterrier_cascade.cli import data, models, settings
+    from pyterrier_cascade.training.processes import leads
 
     known = settings.declared(models.training_class(options.kind))
     ranker = _ranker(options)
@@ -53,6 +54,8 @@ def run(options: argparse.Namespace, out: IO[str]) -> None:
         train, dev = _questions(options, ranker.text_field)
     check_output(options.output)
     learner.fit_candidates(train, dev)
+    if not leads():
+        return
     named = {"data": options.data or Path(options.train).name} if options.kind == "cascade" else {}
     (learner.ranker if options.transfer else learner).save_pretrained(options.output, **named)
     others = [name for name in learner.history.columns if name not in COURSE]

@@ -11,6 +11,7 @@ from torch import nn
 from pyterrier_cascade.checkpoint import check_folder
 from pyterrier_cascade.encoder.executors import Executors
 from pyterrier_cascade.encoder.families import PADDING_FIRST, Head, check_family
+from pyterrier_cascade.encoder.weights import pretrained
 from pyterrier_cascade.quiet import quiet
 
 
@@ -123,9 +124,9 @@ def load(source: str, layers: int | None = None, trust_remote_code: bool = False
     # A fresh head is drawn alike every time, so that two rankers on the same bare encoder are the same ranker.
     with torch.random.fork_rng(devices=[]), quiet():
         torch.manual_seed(0)
-        module, info = transformers.AutoModelForSequenceClassification.from_pretrained(
-            source, config=config, output_loading_info=True, dtype=torch.float32, **trust
-        )
+        cls = transformers.AutoModelForSequenceClassification
+        options = {"config": config, "output_loading_info": True, "dtype": torch.float32, **trust}
+        module, info = pretrained(cls, source, **options)
     tokenizer = transformers.AutoTokenizer.from_pretrained(source, **trust)
     if not tokenizer.is_fast:
         raise ValueError(f"{source!r} has no fast tokenizer; save one beside it (tokenizer.json)")

@@ -219,6 +219,27 @@ class Builder:
             writer.publish(END, files.sealed(fields))
 
 
+class SortedRuns:
+    """Numbers that grow by many at a time: few sorted arrays, each at least twice as long as the next."""
+
+    def __init__(self):
+        self.runs: list[np.ndarray] = []
+
+    def have(self, values: np.ndarray) -> np.ndarray:
+        """Returns which of some values were added before ``(n,)``."""
+        found = np.zeros(len(values), bool)
+        for run in self.runs:
+            found |= run[np.searchsorted(run, values).clip(max=len(run) - 1)] == values
+        return found
+
+    def add(self, values: np.ndarray) -> None:
+        """Adds values, and joins arrays of similar lengths, so that each number is moved a few times only."""
+        if len(values):
+            self.runs.append(np.sort(values))
+        while len(self.runs) > 1 and len(self.runs[-2]) < 2 * len(self.runs[-1]):
+            self.runs[-2:] = [np.sort(np.concatenate(self.runs[-2:]), kind="stable")]
+
+
 Unit = tuple[int, list[tuple[str, str]], bool]
 
 
@@ -233,7 +254,7 @@ class Units:
     def __init__(self, builder: Builder, corpus: Iterable[Mapping[str, Any]]):
         self.builder, self.corpus = builder, corpus
         self.n_documents = self.n_shards = 0
-        self._seen, self._unwritten = np.empty(0, "<u8"), {}
+        self._seen, self._unwritten = SortedRuns(), {}
 
     def __iter__(self) -> Iterator[Unit]:
         first = True
@@ -251,12 +272,11 @@ class Units:
         return (self.builder.folder / shard_name(number)).is_dir()
 
     def _refuse_repeated(self, docnos: Sequence[str], number: int) -> None:
-        hashes, seen = hashed(encoded(docnos)), self._seen
+        hashes = hashed(encoded(docnos))
         counts = Counter(docnos)
         repeated = [docno for docno, count in counts.items() if count > 1]
-        if not repeated and len(seen):
-            places = np.searchsorted(seen, hashes).clip(max=len(seen) - 1)
-            alike = [docnos[place] for place in np.flatnonzero(seen[places] == hashes)]
+        if not repeated:
+            alike = [docnos[place] for place in np.flatnonzero(self._seen.have(hashes))]
             # Only what another process is still writing cannot be compared here; the catalog refuses it then.
             others = {docno for shard in range(number) for docno in self._docnos(shard)} if alike else ()
             repeated = [docno for docno in alike if docno in others]
@@ -265,7 +285,7 @@ class Units:
             raise ValueError(
                 f"docno {repeated[0]!r}{more} given to more than one document; drop or rename the repeated ones"
             )
-        self._seen = np.sort(np.concatenate([seen, hashes]), kind="stable")
+        self._seen.add(hashes)
         self._unwritten = {one: docnos for one, docnos in self._unwritten.items() if not self._there(one)}
 
     def _docnos(self, number: int) -> Sequence[str]:

@@ -14,6 +14,7 @@ from transformers.activations import ACT2FN
 from pyterrier_cascade.checkpoint import check_folder
 from pyterrier_cascade.dcbert.variants import LinearInteraction, LSTMInteraction
 from pyterrier_cascade.encoder.families import PADDING_FIRST, Parts, activation_of, check_family, layers_of, parts_of
+from pyterrier_cascade.encoder.weights import pretrained
 from pyterrier_cascade.quiet import quiet
 
 INTERACTIONS = ("transformer", "linear", "lstm")
@@ -357,7 +358,7 @@ def _saved(source: str, wanted: dict) -> tuple[DCBert, str | None]:
     for name, value in wanted.items():
         if value is not None and value != getattr(config, name):
             raise ValueError(f"{source!r} was made with {name}={getattr(config, name)!r}, not {value!r}; leave it out")
-    module, info = DCBert.from_pretrained(source, config=config, output_loading_info=True, dtype=torch.float32)
+    module, info = pretrained(DCBert, source, config=config, output_loading_info=True, dtype=torch.float32)
     if missing := sorted(info["missing_keys"]):
         raise ValueError(
             f"{source!r} says that it is a DC-BERT, but these weights are missing: {', '.join(missing[:5])}"
@@ -379,17 +380,17 @@ def _fresh(source: str, parts: dict, trust_remote_code: bool) -> DCBert:
     for name in ("joint_layers", "lower_layers"):
         if parts.get(name, 1) > depth:
             raise ValueError(f"{name}={parts[name]}, but the encoder {source!r} has {depth} layers")
-    pretrained = transformers.AutoModel.from_pretrained(source, config=encoder_config, dtype=torch.float32, **trust)
-    config = DCBertConfig(encoder=pretrained.config.to_dict(), **parts)
+    bare = pretrained(transformers.AutoModel, source, config=encoder_config, dtype=torch.float32, **trust)
+    config = DCBertConfig(encoder=bare.config.to_dict(), **parts)
     # Fresh parts are drawn alike every time, so that two rankers on the same bare encoder are the same ranker.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         module = DCBert(config)
     for encoder in module.encoders.values():
         # Fewer layers take the first of them.
-        encoder.load_state_dict(pretrained.state_dict(), strict=False)
+        encoder.load_state_dict(bare.state_dict(), strict=False)
     if config.interaction == "transformer":
-        _start(module.joint, pretrained)
+        _start(module.joint, bare)
     return module
 
 

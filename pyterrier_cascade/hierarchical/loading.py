@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
+from pyterrier_cascade.encoder.weights import undamaged
 from pyterrier_cascade.hierarchical import schemes
 from pyterrier_cascade.hierarchical.model import CONFIG, VOCABULARY, WEIGHTS, CompareAggregate, HierarchicalArchitecture
 from pyterrier_cascade.hierarchical.words import WordTokenizer
@@ -92,7 +93,8 @@ def load(
     module = build(config["scheme"], config["level"], HierarchicalArchitecture(**sizes))
     module.config = config
     words = WordTokenizer.from_pretrained(str(folder)).words
-    weights = load_file(folder / WEIGHTS)
+    with undamaged(source):
+        weights = load_file(folder / WEIGHTS)
     n_words = len(weights["vectors.tuned"]) + len(weights["vectors.rest"]) - 1
     if len(words) != n_words:
         raise ValueError(

@@ -27,6 +27,11 @@ def agreed(compute: Callable[[], Found]) -> Found:
     return found[0]
 
 
+def leads() -> bool:
+    """Returns whether this is the first process, which alone writes and prints what all have."""
+    return int(os.environ.get("RANK", "0")) == 0
+
+
 def share(module: torch.nn.Module) -> None:
     """Gives the first process's weights to all others."""
     if dist.is_available() and dist.is_initialized():

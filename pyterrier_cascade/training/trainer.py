@@ -118,12 +118,13 @@ def train_model(
         arguments.output_dir = str(folder)
         if settings.folder:
             agreed(lambda: _claim(folder, settings, module, examples))
+        course = _Course(settings, epochs, n_processes, measure_dev is not None, verbose)
         trainer = _Trainer(
             model=module,
             args=arguments,
             train_dataset=_Items(len(examples.labels)),
             data_collator=examples.collate,
-            callbacks=[_Course(settings, epochs, n_processes, measure_dev is not None, verbose)],
+            callbacks=[course],
         )
         batches = (batch for epoch in epochs for batch in epoch)
         numbered = [[(number, row) for row in batch] for number, batch in enumerate(batches)]
@@ -133,7 +134,10 @@ def train_model(
         trainer.model_accepts_loss_kwargs = False
         trainer.measure = measure_dev and (lambda: measure_dev(precision))
         trainer.remove_callback(transformers.PrinterCallback)
-        trainer.train(resume_from_checkpoint=agreed(lambda: _last_checkpoint(folder)))
+        try:
+            trainer.train(resume_from_checkpoint=agreed(lambda: _last_checkpoint(folder)))
+        finally:
+            course.close()
         trainer.accelerator.unwrap_model(trainer.model_wrapped, keep_fp32_wrapper=False)
         if measure_dev is not None:
             if arguments.process_index == 0:
@@ -141,8 +145,8 @@ def train_model(
             share(module)
         module.eval()
         module.zero_grad(set_to_none=True)
-        course = [entry for entry in trainer.state.log_history if "loss" in entry or settings.watched in entry]
-        return [{**entry, "epoch": entry["epoch"] * settings.epochs} for entry in course]
+        history = [entry for entry in trainer.state.log_history if "loss" in entry or settings.watched in entry]
+        return [{**entry, "epoch": entry["epoch"] * settings.epochs} for entry in history]
 
 
 class _Trainer(transformers.Trainer):
@@ -225,8 +229,10 @@ class _Course(transformers.TrainerCallback):
         course = [entry[watched] for entry in state.log_history if watched in entry]
         control.should_training_stop = len(course) - 1 - int(np.argmax(course)) >= self.settings.patience
 
-    def on_train_end(self, args, state, control, **kwargs):
-        self.bar.close()
+    def close(self):
+        """Ends the bar, however the training ended."""
+        if self.bar is not None:
+            self.bar.close()
 
 
 def _arguments(settings: Training, precision: str, device: torch.device, n_batches: int, parts_rest: bool):

@@ -438,3 +438,14 @@ def test_everything_is_on_the_disk_before_it_counts(tmp_path, monkeypatch):
     written = {path.name for path in (tmp_path / "cache" / "shard-00000").iterdir()}
     assert len(written) == 9 and set(calls[start + 2 : end - 1]) == written
     assert calls[end - 1].startswith(".tmp-") and calls[-2].startswith("-> catalog-") and calls[-1] == "cache"
+
+
+def test_numbers_seen_before_are_found_in_few_arrays():
+    rng, seen, all_of_them = np.random.default_rng(0), building.SortedRuns(), set()
+    assert not seen.have(np.arange(3, dtype="<u8")).any()
+    for size in (5, 0, 5, 1, 7, 100, *[5] * 60):
+        values = rng.integers(0, 2_000, size, dtype="<u8")
+        assert seen.have(values).tolist() == [value in all_of_them for value in values.tolist()]
+        seen.add(values)
+        all_of_them.update(values.tolist())
+    assert sum(map(len, seen.runs)) == 5 + 5 + 1 + 7 + 100 + 300 and len(seen.runs) <= 7
