@@ -11,7 +11,8 @@ OPENVINO = ["openvino>=2025.1", "nncf>=2.15"]
 DOCS = ["sphinx>=7.3", "furo"]
 # pyterrier-alpha has PyTerrier's own .parallel().
 RAY = ["ray", "pyterrier-alpha[parallel]"]
-TEST = [*DEMO, *OPENVINO, *DOCS, *RAY, "pytest", "pytest-xdist", "hypothesis", "ruff", "build", "pyjnius>=1.4.2"]
+CHECKS = ["ruff", "mypy", "build", "setuptools>=68"]
+TEST = [*DEMO, *OPENVINO, *DOCS, *RAY, *CHECKS, "pytest", "pytest-xdist", "hypothesis", "pyjnius>=1.4.2"]
 
 setup(
     name="pyterrier_cascade",
@@ -23,7 +24,7 @@ setup(
     license_files=["LICENSE"],
     python_requires=">=3.10",
     packages=find_packages(include=["pyterrier_cascade", "pyterrier_cascade.*"]),
-    package_data={"pyterrier_cascade": ["py.typed", "pt_docs/*"]},
+    package_data={"pyterrier_cascade": ["py.typed", "*.pyi", "pt_docs/*"]},
     install_requires=[
         "pyterrier>=1.1",
         "torch>=2.4",

@@ -1,6 +1,7 @@
 """What all rankers share that read query and document together: texts, tokens, engine, calibration."""
 
 from numbers import Integral
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,9 @@ from pyterrier_cascade.encoder.openvino_executor import CALIBRATION
 from pyterrier_cascade.encoder.pairs import TokenPairs, fitting, tokenize
 from pyterrier_cascade.encoder.torch_executor import TorchExecutor
 from pyterrier_cascade.ranker import NeuralRanker
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 ROWS = 4_096
 """The candidates that are tokenised and scored together: enough of each length, and memory that does not grow."""
@@ -42,7 +46,7 @@ class PairRanker(NeuralRanker):
         """Returns the layer that scored and the cost columns."""
         return frames.EXIT_COLUMNS
 
-    def calibrate(self, results: pd.DataFrame):
+    def calibrate(self, results: pd.DataFrame) -> "Self":
         """Takes candidates like those that will be scored to calibrate int8 on, some hundred of them.
 
         It holds for all rankers on these weights. Without it the first candidates scored are taken.

@@ -5,7 +5,7 @@ import inspect
 import pickle
 from abc import abstractmethod
 from numbers import Number
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import pandas as pd
@@ -14,6 +14,9 @@ import pyterrier as pt
 from pyterrier_cascade import frames
 from pyterrier_cascade.checkpoint import Checkpoint
 from pyterrier_cascade.training.settings import Training
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 HELP_URL = "https://pyterrier-cascade.readthedocs.io/"
 
@@ -55,6 +58,12 @@ class Ranker(pt.Transformer):
             columns = {name: np.empty(0, dtype) for name, dtype in self.new_columns().items()}
             return frames.ranked(inp, blocks, np.empty(0), **columns)
         return self.rerank(inp, blocks)
+
+    @overload
+    def __call__(self, inp: Any) -> pd.DataFrame: ...
+
+    @overload
+    def __call__(self, **settings: Any) -> "Self": ...
 
     def __call__(self, inp=None, **settings):
         """Ranks ``inp``, or, given settings instead, returns a copy with these that shares the weights."""
@@ -126,7 +135,7 @@ class NeuralRanker(Ranker, pt.Estimator):
     def train(self, train: pd.DataFrame, dev: pd.DataFrame | None, dev_qrels: pd.DataFrame | None) -> None:
         """Trains the weights in place on candidates with a ``label``."""
 
-    def fit(self, topics_or_res_tr, qrels_tr, topics_or_res_va=None, qrels_va=None):
+    def fit(self, topics_or_res_tr, qrels_tr, topics_or_res_va=None, qrels_va=None) -> "Self":
         """Trains on retrieved candidates; ``(retriever >> ranker).fit(topics, qrels, dev_topics, dev_qrels)``.
 
         A candidate is positive if the qrels give it a label above 0. Documents that were judged but not retrieved are
@@ -149,7 +158,7 @@ class NeuralRanker(Ranker, pt.Estimator):
             self.train(train, dev, qrels_va)
         return self
 
-    def fit_candidates(self, train: pd.DataFrame, dev: pd.DataFrame | None = None):
+    def fit_candidates(self, train: pd.DataFrame, dev: pd.DataFrame | None = None) -> "Self":
         """Trains on labelled lists, as ``dataset.get_candidates()`` gives them.
 
         Args:
@@ -170,15 +179,15 @@ class NeuralRanker(Ranker, pt.Estimator):
         frames.check_labels(labelled, name)
         return labelled
 
-    def with_training(self, **changes):
+    def with_training(self, **changes: Any) -> "Self":
         """Returns the ranker on the same weights with other settings of its training, such as ``learning_rate``."""
         return self(training=dataclasses.replace(self.training, **changes))
 
-    def apart(self):
+    def apart(self) -> "Self":
         """Returns the ranker on weights of its own, which are those of now: training one leaves the other alone."""
         return pickle.loads(pickle.dumps(self))
 
-    def loaded_from(self, path: str):
+    def loaded_from(self, path: str) -> "Self":
         """Returns the ranker with its settings on the weights that :meth:`save_pretrained` wrote.
 
         Args:
@@ -192,7 +201,7 @@ class NeuralRanker(Ranker, pt.Estimator):
         return pd.DataFrame(self.model.history)
 
     @classmethod
-    def from_pretrained(cls, name_or_path: str, **settings):
+    def from_pretrained(cls, name_or_path: str, **settings: Any) -> "Self":
         """Returns a ranker on the weights in a folder or on the Hub; nothing is loaded before they are needed.
 
         Args:

@@ -45,7 +45,7 @@ class BM25(pt.Artifact, pt.Transformer):
         self.verbose = verbose
 
     @classmethod
-    def from_docs(cls, docs, *, num_results=NUM_RESULTS, verbose=False, **settings):
+    def from_docs(cls, docs, *, num_results=NUM_RESULTS, verbose=False, **settings) -> "BM25":
         """Indexes dictionaries with ``docno`` and ``text`` in memory; other fields are ignored.
 
         Args:

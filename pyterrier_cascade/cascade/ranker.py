@@ -97,7 +97,7 @@ class Cascade(Staged, PairRanker):
         outputs: int | None = None,
         trust_remote_code: bool = False,
         **settings,
-    ):
+    ) -> "Cascade":
         """Returns a cascade on the weights in a folder or on the Hub; nothing is loaded before they are needed.
 
         Args:

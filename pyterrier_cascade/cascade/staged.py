@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -12,6 +12,10 @@ import pandas as pd
 from pyterrier_cascade import frames
 from pyterrier_cascade.cascade import pruning
 from pyterrier_cascade.ranker import Ranker
+
+if TYPE_CHECKING:
+    from pyterrier_cascade.cascade.stages import Stage
+    from pyterrier_cascade.cascade.trace import Trace
 
 
 @dataclass(frozen=True)
@@ -194,7 +198,7 @@ class Staged(Ranker):
         spent = layers_run(plan.layers, self.reuses_encodings)
         return assembled(frame, blocks, judged, plan, spent, self.full_layers, exited)
 
-    def trace(self, candidates: pd.DataFrame, path: str | None = None, pool: Any = None):
+    def trace(self, candidates: pd.DataFrame, path: str | None = None, pool: Any = None) -> "Trace":
         """Returns all heads' scores of all candidates, from which any cascade follows without the model.
 
         Args:
@@ -219,7 +223,7 @@ class Staged(Ranker):
 
         return explained(self, candidates)
 
-    def __getitem__(self, layer: int):
+    def __getitem__(self, layer: int) -> "Stage":
         """Returns the stage that ranks by the head after a layer, for ``ranker[4] % 0.6 >> ranker[12]``."""
         from pyterrier_cascade.cascade.stages import Stage
 

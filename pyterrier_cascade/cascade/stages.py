@@ -78,7 +78,7 @@ def cut(kept: float) -> pt.RankCutoff | FractionCutoff:
 class _Cut(pt.Transformer):
     """What ``%`` takes more of than numbers of candidates."""
 
-    def __mod__(self, kept: float):
+    def __mod__(self, kept: float) -> "Stages":
         """Returns this and a cutoff: ``% 20`` keeps 20 candidates, ``% 0.6`` keeps 60%."""
         return Stages(*(self.parts if isinstance(self, Stages) else (self,)), cut(kept))
 

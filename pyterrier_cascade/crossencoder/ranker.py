@@ -69,7 +69,9 @@ class CrossEncoder(PairRanker):
         self.check_settings()
 
     @classmethod
-    def from_pretrained(cls, name_or_path: str, *, layers: int | None = None, trust_remote_code=False, **settings):
+    def from_pretrained(
+        cls, name_or_path: str, *, layers: int | None = None, trust_remote_code: bool = False, **settings
+    ) -> "CrossEncoder":
         """Returns a ranker on the weights in a folder or on the Hub; nothing is loaded before they are needed.
 
         Args:

@@ -58,7 +58,7 @@ class SequentialReranker(Staged, pt.Estimator):
     @classmethod
     def from_pretrained(
         cls, name_or_path: str, *, layers: Sequence[int] | None = None, models: dict | None = None, **settings
-    ):
+    ) -> "SequentialReranker":
         """Returns a sequential reranker: one that was saved, or one of an encoder's first layers, to be trained.
 
         Args:

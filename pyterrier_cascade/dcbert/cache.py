@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyterrier as pt
@@ -25,6 +25,9 @@ from pyterrier_cascade.dcbert.shards import (
     checksum,
     shard_name,
 )
+
+if TYPE_CHECKING:
+    from pyterrier_cascade.dcbert.ranker import DCBERT, CachedRanker
 
 # Of each flat file of a shard, the bytes that are read from it and how many a token has.
 Flat = Mapping[str, tuple[np.ndarray, int]]
@@ -314,7 +317,7 @@ class DocumentCache(pt.Artifact):
         merge([cls(path) for path in paths], Path(out))
         return cls(out)
 
-    def reranker(self, model=None, **settings) -> Any:
+    def reranker(self, model: "DCBERT | None" = None, **settings) -> "CachedRanker":
         """Returns a reranker that reads documents here.
 
         Args:

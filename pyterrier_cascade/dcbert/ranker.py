@@ -97,7 +97,7 @@ class DCBERT(NeuralRanker):
         head: str | None = None,
         trust_remote_code: bool = False,
         **settings,
-    ):
+    ) -> "DCBERT":
         """Returns a DC-BERT on the weights in a folder or on the Hub; nothing is loaded before they are needed.
 
         Args:

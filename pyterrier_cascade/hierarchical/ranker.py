@@ -86,7 +86,7 @@ class HierarchicalRanker(NeuralRanker):
         self.text_field, self.training = text_field, training
 
     @classmethod
-    def from_pretrained(cls, name_or_path: str, **settings):
+    def from_pretrained(cls, name_or_path: str, **settings) -> "HierarchicalRanker":
         """Returns a ranker on the weights in a folder or on the Hub; nothing is loaded before they are needed.
 
         Args:

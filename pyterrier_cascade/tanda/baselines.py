@@ -45,7 +45,7 @@ class FineTune(Recipe):
         ranker.with_training(**self.settings)
         self.transfer = None if on == "target" else self.transfer_set(transfer, test, allow_overlap)
 
-    def fit_candidates(self, train: pd.DataFrame, dev: pd.DataFrame):
+    def fit_candidates(self, train: pd.DataFrame, dev: pd.DataFrame) -> "FineTune":
         """Trains on the lists that ``on`` names, and returns the recipe.
 
         Args:

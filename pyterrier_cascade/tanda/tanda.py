@@ -78,7 +78,7 @@ class Tanda(Recipe):
     def _adapt_settings(self) -> dict:
         return dict(learning_rate=self.adapt_rate, epochs=self.adapt_epochs, **self.adapt_training)
 
-    def fit_candidates(self, train: pd.DataFrame, dev: pd.DataFrame):
+    def fit_candidates(self, train: pd.DataFrame, dev: pd.DataFrame) -> "Tanda":
         """Transfers, then adapts to labelled lists, and returns the recipe.
 
         Args:
