@@ -1,7 +1,7 @@
 """How fast hierarchical rankers are: reranking beside a cross-encoder, training beside the usual way. Ratios, on CPU.
 
     python benchmarks/hierarchical_speed.py > benchmarks/results/hierarchical_speed.md
-    python benchmarks/hierarchical_speed.py --data wikiqa --questions 120
+    python benchmarks/hierarchical_speed.py --data wikiqa --model ../shared/models/e5-small --questions 120
     python benchmarks/hierarchical_speed.py --quick                                           # a minute, only to try it
 
 Contenders take turns in one process, as in ``speed.py``. Sizes are the paper's (300 hidden units, 150 channels of each
@@ -36,7 +36,8 @@ from pyterrier_cascade.hierarchical.vocabulary import prepare
 def main() -> None:
     """Runs both sections."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", choices=["wikiqa", "trecqa"], help="train on real questions, not on random words")
+    parser.add_argument("--data", choices=["wikiqa", "trecqa"], help="real questions, not invented words")
+    parser.add_argument("--model", help="a cross-encoder's folder with a tokenizer for them, 12 layers x 384")
     parser.add_argument("--questions", type=int, default=60, help="that are trained on")
     parser.add_argument("--queries", type=int, default=8, help="that are reranked")
     parser.add_argument("--candidates", type=int, default=100, help="of each")
@@ -54,13 +55,12 @@ def main() -> None:
 
 def rerank(options: argparse.Namespace) -> None:
     """Prints how long reranking takes, and its share of the cross-encoder's time."""
-    queries, texts = random_texts(options.queries, options.candidates, "sentence")
-    frame = candidates(queries, texts, options.candidates)
+    frame = reranked(options)
     ours = HierarchicalRanker("PRI", "list")
     model = ours.model.loaded
-    prepare(model, [*queries, *texts], 0)
+    prepare(model, [*frame["query"], *frame["text"]], 0)
     with tempfile.TemporaryDirectory() as folder:
-        encoder = CrossEncoder.from_pretrained(random_model(folder, 384))
+        encoder = CrossEncoder.from_pretrained(options.model if options.data else random_model(folder, 384))
         contenders = {
             "cross-encoder fp32": lambda: encoder(frame),
             "PRI(list) fp32": lambda: ours(frame),
@@ -110,15 +110,28 @@ def candidates(queries: list[str], texts: list[str], n: int) -> pd.DataFrame:
     )
 
 
+def reranked(options: argparse.Namespace) -> pd.DataFrame:
+    """Returns candidates: real ones of test questions, or invented ones."""
+    n = options.queries * options.candidates
+    if options.data is None:
+        return candidates(*random_texts(options.queries, options.candidates, "sentence"), options.candidates)
+    return real(options.data, "test").iloc[:n].assign(score=0.0)
+
+
+def real(name: str, split: str) -> pd.DataFrame:
+    """Returns the labelled candidates of a data set."""
+    import pyterrier as pt
+
+    folder = os.environ.get("PTC_DATA") or str(Path(os.environ.get("PTC_SHARED", "../shared")) / "data")
+    return pt.get_dataset(f"as2:{name}/{split}", folder=folder).get_candidates()
+
+
 def training_data(options: argparse.Namespace) -> pd.DataFrame:
     """Returns labelled candidates: real ones, or ten a question, the first of which is right."""
     if options.data is None:
         frame = candidates(*random_texts(options.questions, 10, "sentence"), 10)
         return frame.assign(label=(np.arange(len(frame)) % 10 == 0).astype(int))
-    import pyterrier as pt
-
-    folder = os.environ.get("PTC_DATA") or str(Path(os.environ.get("PTC_SHARED", "../shared")) / "data")
-    frame = pt.get_dataset(f"as2:{options.data}/train", folder=folder).get_candidates()
+    frame = real(options.data, "train")
     return frame[frame["qid"].isin(frame["qid"].unique()[: options.questions])]
 
 

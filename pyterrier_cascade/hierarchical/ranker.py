@@ -138,7 +138,9 @@ class HierarchicalRanker(NeuralRanker):
         """Trains all layers on whole questions with all their candidates (HR-11, HR-30)."""
         from pyterrier_cascade.hierarchical.training import Examples, train_model
         from pyterrier_cascade.hierarchical.vocabulary import prepare
+        from pyterrier_cascade.training.processes import check_alone
 
+        check_alone(f"a {type(self).__name__}")
         queries, texts = frames.texts(train, "query"), frames.texts(train, self.text_field)
         module = prepare(self.model.loaded, [*queries, *texts], self.training.seed)
         labels = train["label"].to_numpy(dtype=np.int64)

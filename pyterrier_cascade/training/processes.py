@@ -32,6 +32,17 @@ def leads() -> bool:
     return int(os.environ.get("RANK", "0")) == 0
 
 
+def check_alone(what: str) -> None:
+    """Raises where torchrun started several processes for what one process trains.
+
+    Args:
+        what: What is trained.
+    """
+    n_processes = int(os.environ.get("WORLD_SIZE", "1"))
+    if n_processes > 1:
+        raise ValueError(f"{what} is trained in one process, not in {n_processes}: start it without torchrun")
+
+
 def share(module: torch.nn.Module) -> None:
     """Gives the first process's weights to all others."""
     if dist.is_available() and dist.is_initialized():

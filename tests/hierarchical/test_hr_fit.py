@@ -303,3 +303,10 @@ def test_an_unwritable_folder_is_an_error_before_training(tmp_path):
     training = replace(QUICK, folder=str(tmp_path / "file" / "kept"))
     with pytest.raises(PermissionError, match=re.escape(f"cannot write checkpoints to {training.folder}: ")):
         ranker(training=training).fit_candidates(TRAIN)
+
+
+def test_several_processes_are_refused(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ValueError) as error:
+        ranker().fit_candidates(TRAIN)
+    assert str(error.value) == "a HierarchicalRanker is trained in one process, not in 2: start it without torchrun"
