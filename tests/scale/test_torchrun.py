@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import tiny
 import torch
+import transformers
 from safetensors.torch import load_file
 
 from pyterrier_cascade.training.processes import dealt, warn_if_alone
@@ -91,6 +92,10 @@ def test_both_processes_have_the_same_weights(tmp_path, kind):
     assert equal(*ranks(tmp_path, "run"))
 
 
+@pytest.mark.skipif(
+    int(transformers.__version__.split(".")[0]) < 5,
+    reason="transformers 4 cannot go on in several processes on CPUs: it reads its optimiser to a place named cpu:0",
+)
 def test_sampled_heads_go_on_after_a_kill_to_the_same_weights(tmp_path):
     done(torchrun(tmp_path, "sampled heads", "whole"))
     killed = torchrun(tmp_path, "sampled heads", "killed")
