@@ -12,7 +12,8 @@ DOCS = ["sphinx>=7.3", "furo"]
 # pyterrier-alpha has PyTerrier's own .parallel().
 RAY = ["ray", "pyterrier-alpha[parallel]"]
 CHECKS = ["ruff", "mypy", "build", "setuptools>=68"]
-TEST = [*DEMO, *OPENVINO, *DOCS, *RAY, *CHECKS, "pytest", "pytest-xdist", "hypothesis", "pyjnius>=1.4.2"]
+NOTEBOOKS = ["nbclient", "ipykernel"]
+TEST = [*DEMO, *OPENVINO, *DOCS, *RAY, *CHECKS, *NOTEBOOKS, "pytest", "pytest-xdist", "hypothesis", "pyjnius>=1.4.2"]
 
 setup(
     name="pyterrier_cascade",
