@@ -249,7 +249,7 @@ print("parent scored, child ended with", status)
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 def test_a_forked_process_goes_on_scoring(tmp_path):
-    program = FORKED.format(path=sys.path[:6], folder=str(tmp_path))
+    program = FORKED.format(path=sys.path, folder=str(tmp_path))
     out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
     assert "child scored\nparent scored, child ended with 0\n" in out.stdout, out.stderr[-2_000:]
 
@@ -281,7 +281,7 @@ print(engine.run(made, pairs).shape)
 
 
 def test_ctrl_c_leaves_nothing_hanging(tmp_path):
-    program = INTERRUPTED.format(path=sys.path[:6], folder=str(tmp_path))
+    program = INTERRUPTED.format(path=sys.path, folder=str(tmp_path))
     out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
     assert out.stdout == "stopped [] 2\n(100, 3)\n", out.stderr[-2_000:]
 

