@@ -7,7 +7,7 @@
 
 ``build`` makes the transfer set of SQuAD's development articles and those of new_wiki, with labels as in ASNQ (TA-10).
 ``train`` trains once, appends what came of it to a file of JSON lines, and does nothing if that training is there
-already. Ways: ``target``, ``transfer`` and ``union`` in one step (TA-4), ``tanda`` in two (TA-3), the transfer step
+already. Ways: ``target``, ``transfer`` and ``union`` in one step (TA-4), ``tanda`` in two (TA-3); the transfer step is
 kept in the folder and shared. ``--noise`` turns labels of the target's training pairs (TA-23); ``--labels`` says which
 negatives of the transfer set are kept (TA-24). The transfer set is sampled: so many questions, each with its answers
 and two negatives of each label. Weights are chosen by development MAP of the target. ``table`` prints all trainings:
@@ -65,7 +65,7 @@ def train(options: argparse.Namespace) -> None:
     transfer = None
     if options.way != "target":
         transfer = transfer_set(options.folder, options.labels, options.questions)
-    if options.way == "tanda":
+    if options.way in ("transfer", "tanda"):
         name = f"{options.data}-{options.labels}-{options.questions}-{options.rate}-{options.epochs}-{options.seed}"
         recipe = Tanda(
             ranker,
@@ -78,8 +78,9 @@ def train(options: argparse.Namespace) -> None:
             adapt_training={"head_learning_rate": None, **negatives},
             folder=str(Path(options.folder) / "trained" / name),
         )
-        transferred = recipe.transferred(lists["dev"])
-        recipe.adapt(transferred, target, lists["dev"], f"adapt-{options.noise}-{options.adapt_rate}")
+        recipe.ranker = recipe.transferred(lists["dev"])
+        if options.way == "tanda":
+            recipe.adapt(recipe.ranker, target, lists["dev"], f"adapt-{options.noise}-{options.adapt_rate}")
     else:
         how = {"rate": options.rate, "epochs": options.epochs, "training": negatives, "test": lists["test"]}
         recipe = FineTune(ranker, options.way, transfer, **how)
