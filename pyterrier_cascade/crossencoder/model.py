@@ -14,6 +14,9 @@ from pyterrier_cascade.encoder.families import PADDING_FIRST, Head, check_family
 from pyterrier_cascade.encoder.weights import pretrained
 from pyterrier_cascade.quiet import quiet
 
+TANH_HEADS = ("bert", "roberta", "xlm-roberta", "camembert")
+"""The families whose classifier is a dense layer, a tanh and a linear map."""
+
 
 @dataclass
 class PairModel:
@@ -91,12 +94,13 @@ class Classifier(nn.Module):
         return relevance(logits)
 
 
-def load(source: str, layers: int | None = None, trust_remote_code: bool = False) -> PairModel:
+def load(source: str, layers: int | None = None, dense: bool = True, trust_remote_code: bool = False) -> PairModel:
     """Returns the classifier in a folder or on the Hub; a bare encoder gets a fresh head, and this is said.
 
     Args:
         source: A folder or a Hub name.
         layers: Keep only the first so many layers (CT-6: the encoder truncated at layer rho(i)).
+        dense: Whether a fresh head has a dense layer before its tanh, as Hugging Face's heads have (TA-2).
         trust_remote_code: Whether code that comes with the model may run.
     """
     check_folder(source)
@@ -117,6 +121,10 @@ def load(source: str, layers: int | None = None, trust_remote_code: bool = False
     labelled = "ForSequenceClassification" in "".join(getattr(config, "architectures", None) or [])
     if not labelled:
         config.num_labels = 2
+        if not dense:
+            config.dense_head = False
+    elif not dense and getattr(config, "dense_head", True):
+        raise ValueError(f"dense=False, but the head of {source!r} was trained with a dense layer; give a bare encoder")
     elif config.num_labels > 2:
         raise ValueError(
             f"{source!r} tells {config.num_labels} classes apart; a reranker needs a head of 1 or 2 outputs"
@@ -127,6 +135,8 @@ def load(source: str, layers: int | None = None, trust_remote_code: bool = False
         cls = transformers.AutoModelForSequenceClassification
         options = {"config": config, "output_loading_info": True, "dtype": torch.float32, **trust}
         module, info = pretrained(cls, source, **options)
+    if not getattr(config, "dense_head", True):
+        leave_out_dense(module)
     tokenizer = transformers.AutoTokenizer.from_pretrained(source, **trust)
     if not tokenizer.is_fast:
         raise ValueError(f"{source!r} has no fast tokenizer; save one beside it (tokenizer.json)")
@@ -136,6 +146,25 @@ def load(source: str, layers: int | None = None, trust_remote_code: bool = False
     elif layers is not None and layers < full:
         untrained = f"the head of {source!r} was trained on layer {full} and now reads layer {layers}"
     return PairModel(module.eval(), tokenizer, untrained)
+
+
+def leave_out_dense(module: transformers.PreTrainedModel) -> None:
+    """Fixes the dense layer of a head as the identity, so that W_T tanh(x) + B_T is left, x the encoder's output (TA-2).
+
+    The checkpoint remains one that Hugging Face's own class reads, with the same scores.
+
+    Args:
+        module: The classifier.
+    """
+    family = module.config.model_type
+    if family not in TANH_HEADS:
+        raise ValueError(
+            f"dense=False is for heads of a dense layer and a tanh ({', '.join(TANH_HEADS)}), not for those of {family}"
+        )
+    dense = (module.base_model.pooler or module.classifier).dense
+    nn.init.eye_(dense.weight)
+    nn.init.zeros_(dense.bias)
+    dense.requires_grad_(False)
 
 
 def relevance(logits: torch.Tensor) -> torch.Tensor:

@@ -70,18 +70,27 @@ class CrossEncoder(PairRanker):
 
     @classmethod
     def from_pretrained(
-        cls, name_or_path: str, *, layers: int | None = None, trust_remote_code: bool = False, **settings
+        cls,
+        name_or_path: str,
+        *,
+        layers: int | None = None,
+        dense: bool = True,
+        trust_remote_code: bool = False,
+        **settings,
     ) -> "CrossEncoder":
         """Returns a ranker on the weights in a folder or on the Hub; nothing is loaded before they are needed.
 
         Args:
             name_or_path: A folder, or a name on the Hugging Face Hub.
             layers: Keep only the first so many layers.
+            dense: Whether a fresh head has a dense layer before its tanh: Hugging Face's heads have one, the formula
+                of TANDA has none (TA-2). A trained head keeps what it has.
             trust_remote_code: Whether code that comes with the model may run.
             **settings: Any of the class's settings.
         """
-        options = {"layers": layers, "trust_remote_code": trust_remote_code}
-        options = {name: value for name, value in options.items() if value is not None and value is not False}
+        options: dict = {} if layers is None else {"layers": layers}
+        options |= {} if dense else {"dense": False}
+        options |= {"trust_remote_code": True} if trust_remote_code else {}
         return cls(Checkpoint(crossencoder.load, name_or_path, **options), **settings)
 
     def truncate(self, layers: int) -> "CrossEncoder":

@@ -197,3 +197,40 @@ def test_on_real_weights(shared_models):
     ranker = CrossEncoder.from_pretrained(str(shared_models / "bert-tiny"))
     np.testing.assert_allclose(by_docno(ranker(frame())), reference(ranker, frame()), atol=1e-5, rtol=0)
     assert next(ranker.model.loaded.module.parameters()).dtype == torch.float32
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "xlm-roberta"])
+def test_a_head_without_a_dense_layer_is_the_formula_and_stays_it_in_training(tmp_path, family):
+    """TA-2: softmax(W_T tanh(x) + B_T) of the encoder's first symbol, before and after training and in Hugging Face."""
+    ranker = CrossEncoder.from_pretrained(tiny.save(tmp_path / "bare", family, outputs=None), dense=False)
+    candidates = frame(TEXTS[:4])
+    train = candidates.assign(label=[1, 0, 0, 1])
+    ranker.with_training(epochs=2, learning_rate=1e-2).fit_candidates(train)
+    ranker.save_pretrained(str(tmp_path / "saved"))
+    again = CrossEncoder.from_pretrained(str(tmp_path / "saved"))
+    again.with_training(epochs=1, learning_rate=1e-2).fit_candidates(train)
+    for one in (ranker, again):
+        module, tokenizer = one.model.loaded.module, one.model.loaded.tokenizer
+        top = getattr(module.classifier, "out_proj", module.classifier)
+        inputs = tokenizer(candidates["query"].tolist(), TEXTS[:4], padding=True, return_tensors="pt")
+        with torch.no_grad():
+            x = module.base_model(**inputs).last_hidden_state[:, 0]
+            logits = torch.tanh(x) @ top.weight.T + top.bias
+            torch.testing.assert_close(module(**inputs).logits, logits)
+        np.testing.assert_allclose(by_docno(one(candidates)), logits[:, 1] - logits[:, 0], atol=1e-5)
+    assert (by_docno(again(candidates)) != by_docno(ranker(candidates))).all()
+
+
+def test_no_dense_layer_only_where_one_stands_before_a_tanh(tmp_path):
+    trained, electra = tiny.save(tmp_path / "trained"), tiny.save(tmp_path / "electra", "electra", outputs=None)
+    for source, message in (
+        (trained, f"dense=False, but the head of {trained!r} was trained with a dense layer; give a bare encoder"),
+        (
+            electra,
+            "dense=False is for heads of a dense layer and a tanh (bert, roberta, xlm-roberta, camembert), "
+            "not for those of electra",
+        ),
+    ):
+        with pytest.raises(ValueError) as error:
+            CrossEncoder.from_pretrained(source, dense=False)(frame())
+        assert str(error.value) == message
