@@ -149,7 +149,7 @@ def load(source: str, layers: int | None = None, dense: bool = True, trust_remot
 
 
 def leave_out_dense(module: transformers.PreTrainedModel) -> None:
-    """Fixes the dense layer of a head as the identity, so that W_T tanh(x) + B_T is left, x the encoder's output (TA-2).
+    """Fixes the dense layer of a head as the identity, which leaves W_T tanh(x) + B_T of the encoder's x (TA-2).
 
     The checkpoint remains one that Hugging Face's own class reads, with the same scores.
 
