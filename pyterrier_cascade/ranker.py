@@ -197,7 +197,7 @@ class NeuralRanker(Ranker, pt.Estimator):
 
     @property
     def history(self) -> pd.DataFrame:
-        """The course of the last training: a row for each report, with step, epoch, loss, and MAP where measured."""
+        """The course of the last training: a row for each report, with update, epoch, loss, and MAP where measured."""
         return pd.DataFrame(self.model.history)
 
     @classmethod

@@ -10,7 +10,7 @@ from pyterrier_cascade.cli import arguments
 HELP = "train a ranker and save it; prints the course of the training as a TSV"
 EXAMPLE = "cascade --model my-encoder --data as2:wikiqa --set epochs=2 --output my-cascade"
 KINDS = ("crossencoder", "cascade", "dcbert", "hierarchical")
-COURSE = ["step", "epoch", "loss", "dev_map"]
+COURSE = ["update", "epoch", "loss", "dev_map"]
 BY_STEP = ("learning_rate", "epochs")
 
 
@@ -58,8 +58,9 @@ def run(options: argparse.Namespace, out: IO[str]) -> None:
         return
     named = {"data": options.data or Path(options.train).name} if options.kind == "cascade" else {}
     (learner.ranker if options.transfer else learner).save_pretrained(options.output, **named)
-    others = [name for name in learner.history.columns if name not in COURSE]
-    data.write_table(learner.history.reindex(columns=[*COURSE, *others]), out)
+    first = ["step", *COURSE] if options.transfer else COURSE
+    others = [name for name in learner.history.columns if name not in first]
+    data.write_table(learner.history.reindex(columns=[*first, *others]), out)
 
 
 def check_output(path: str) -> None:

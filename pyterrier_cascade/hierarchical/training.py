@@ -186,7 +186,7 @@ def train_model(
         while len(history) < settings.epochs and not _exhausted(history, settings.patience):
             with workers() as pool:
                 row = {"epoch": float(len(history) + 1), **trainer.epoch(len(history), pool, bar)}
-            row = {"step": trainer.step, **row}
+            row = {"update": trainer.step, **row}
             if measure_dev is not None:
                 row["dev_map"] = measure_dev()
                 if row["dev_map"] > max((before["dev_map"] for before in history), default=-1.0):
@@ -267,6 +267,6 @@ class Folder:
         for number, parameter in enumerate(trainer.parameters):
             names = ("step", "exp_avg", "exp_avg_sq")
             trainer.optimizers[number].state[parameter] = {name: state[f"adam {number} {name}"] for name in names}
-        trainer.step = history[-1]["step"]
+        trainer.step = history[-1]["update"]
         best = {name.removeprefix("best "): tensor for name, tensor in state.items() if name.startswith("best ")}
         return history, best or None

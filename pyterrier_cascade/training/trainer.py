@@ -146,7 +146,7 @@ def train_model(
         module.eval()
         module.zero_grad(set_to_none=True)
         history = [entry for entry in trainer.state.log_history if "loss" in entry or settings.watched in entry]
-        return [{**entry, "epoch": entry["epoch"] * settings.epochs} for entry in history]
+        return [{"update": entry.pop("step"), **entry, "epoch": entry["epoch"] * settings.epochs} for entry in history]
 
 
 class _Trainer(transformers.Trainer):

@@ -22,6 +22,7 @@ from pyterrier_cascade import (
 from pyterrier_cascade.cli import data
 from pyterrier_cascade.crossencoder import model as crossencoder
 
+COURSE = ["update", "epoch", "loss", "dev_map"]
 COLUMNS = ["qid", "query", "docno", "text", "label"]
 TRAIN, DEV, TRANSFER = (questions(8, seed)[COLUMNS] for seed in (2, 3, 4))
 
@@ -33,8 +34,8 @@ def files(tmp_path_factory) -> list[str]:
 
 
 def rows_of(history: pd.DataFrame) -> list[dict]:
-    """What is printed of a history: four columns first, whether they are there or not."""
-    names = dict.fromkeys(["step", "epoch", "loss", "dev_map", *history.columns])
+    """What is printed of a history: the steps of TANDA and four columns first, whether these are there or not."""
+    names = dict.fromkeys([*["step"] * ("step" in history), *COURSE, *history.columns])
     rows = [{name: row.get(name) for name in names} for row in history.to_dict("records")]
     return [{name: None if pd.isna(value) else value for name, value in row.items()} for row in rows]
 
@@ -44,7 +45,7 @@ def assert_trained(done, ranker, output, history=None):
     assert done.code == 0, done.err
     history = ranker.history if history is None else history
     found = table(done.out)
-    assert found == rows_of(history) and done.lines[0].startswith("step\tepoch\tloss\tdev_map")
+    assert found == rows_of(history) and "\t".join(COURSE) in done.lines[0]
     assert any(row["dev_map"] for row in found)
     assert type(ranker).from_pretrained(str(output)).model.fingerprint == ranker.model.fingerprint
 
@@ -185,7 +186,7 @@ def test_nothing_is_overwritten(refused, tiny_bert, files, tmp_path):
         (["--set", "lr=1"], "--set has no 'lr'; there are accumulate, epochs, evaluations_per_epoch, folder"),
         (["--set", "epochs=two"], "--set epochs=two: give a whole number"),
         (["--set", "epochs=0"], "epochs must be at least 1, not 0"),
-        (["--with", "alpha=0.4"], "--with has no 'alpha'; there are device"),
+        (["--with", "alpha=0.4"], "--with has no 'alpha'; there are dense, device"),
         (["--dev", "nowhere.tsv"], "nowhere.tsv: No such file or directory"),
     ],
 )

@@ -46,7 +46,7 @@ def test_every_model_learns(name, level):
     assert made.fit_candidates(TRAIN, DEV) is made
     history = made.history
     assert list(history.columns) == [
-        "step", "epoch", "loss", *(f"loss_{one}" for one in EQUATIONS[name, level]), "dev_map",
+        "update", "epoch", "loss", *(f"loss_{one}" for one in EQUATIONS[name, level]), "dev_map",
     ]  # fmt: skip
     assert history["loss"].iloc[-1] < history["loss"].iloc[0] / 2
     assert test_the_map(made) > 0.95
@@ -242,7 +242,7 @@ def test_a_question_of_2000_candidates_is_one_step():
     )
     assert len(many) == 2_000
     made = ranker(training=replace(QUICK, epochs=1, tokens_per_batch=500)).fit_candidates(many)
-    assert len(made.history) == 1 and made.history["step"].item() == 1
+    assert len(made.history) == 1 and made.history["update"].item() == 1
 
 
 def test_bf16_learns():

@@ -83,6 +83,7 @@ def test_the_second_step_starts_from_the_weights_of_the_first(ranker, monkeypatc
 def test_both_steps_are_in_the_table(ranker):
     tanda = recipe(ranker).fit_candidates(TRAIN, DEV)
     assert tanda.history["step"].unique().tolist() == ["transfer", "adapt"]
+    assert tanda.history.groupby("step")["update"].max().gt(1).all()
     measured = tanda.history.dropna(subset="dev_map").groupby("step", sort=False)["dev_map"]
     assert measured.size().to_dict() == {"transfer": 6, "adapt": 2}
     assert tanda.history.dropna(subset="dev_map")["dev_map"].between(0.2, 1).all()
