@@ -109,8 +109,7 @@ def quantized(graphs: list, blocks: list[list[np.ndarray]], mixed: bool) -> list
     spared = nncf.IgnoredScope(patterns=[r".*\.down/.*"]) if mixed else None
     for number, graph in enumerate(graphs):
         kind = nncf.ModelType.TRANSFORMER
-        # Its progress bars go to standard output, which is for data.
-        with contextlib.redirect_stdout(io.StringIO()):
+        with _bars_unseen():
             found.append(
                 nncf.quantize(
                     graph, nncf.Dataset(blocks), model_type=kind, subset_size=len(blocks), ignored_scope=spared
@@ -120,6 +119,20 @@ def quantized(graphs: list, blocks: list[list[np.ndarray]], mixed: bool) -> list
             exact = core.compile_model(graph, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
             blocks = [[block[0], exact(block)[1].copy()] for block in blocks]
     return found
+
+
+@contextlib.contextmanager
+def _bars_unseen():
+    """Keeps NNCF's progress bars from standard output, which is for data, and from notebooks."""
+    import rich
+
+    console = rich.get_console()
+    seen = vars(console)
+    rich.reconfigure(file=io.StringIO(), force_jupyter=False)
+    try:
+        yield
+    finally:
+        console.__dict__ = seen
 
 
 def joined(graph, low: bool):

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -173,6 +174,22 @@ def test_int8_is_calibrated_on_what_the_user_gives(folder, tmp_path):
     assert len(list((tmp_path / "model" / "openvino").glob("int8-*"))) == 2
     again = CrossEncoder.from_pretrained(folder, engine="openvino", precision="int8")
     np.testing.assert_array_equal(scores(again), default)
+
+
+@pytest.mark.parametrize("notebook", [False, True])
+def test_calibration_shows_no_bars_of_a_library(folder, capsys, monkeypatch, notebook):
+    import rich
+
+    console = rich.get_console()
+    monkeypatch.setattr(console, "is_jupyter", notebook)
+    shown = []
+    monkeypatch.setattr("rich.jupyter.display", lambda *args: shown.append(args))
+    ranker = CrossEncoder.from_pretrained(folder, engine="openvino", precision="int8")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        scores(ranker)
+    assert (capsys.readouterr().out, shown) == ("", [])
+    assert rich.get_console() is console and console.is_jupyter is notebook
 
 
 def test_too_few_candidates_to_calibrate_on(folder):

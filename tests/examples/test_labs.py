@@ -51,7 +51,21 @@ CLAIMS = {
         "scores()['AP']['target, noisy'] < scores()['AP']['BM25'] + 0.06",
         "scores()['AP']['TANDA, noisy'] > scores()['AP']['BM25'] + 0.1",
     ),
-    "3_cache_or_cascade": (),
+    "3_cache_or_cascade": (
+        "(engines.loc[['20, bf16', '20, int8'], 'AP'] - engines.loc['20, fp32', 'AP']).abs().max() < 0.02",
+        "engines.loc['20, int8', 'mrt'] < 0.7 * engines.loc['20, fp32', 'mrt']",
+        "0.05 < fewer.loc['100, int8', 'AP'] - engines.loc['20, int8', 'AP'] < 0.2",
+        "abs(fewer.loc['100, alpha=.4', 'AP'] - fewer.loc['100, int8', 'AP']) < 0.02",
+        "0.5 < fewer.loc['100, alpha=.4', 'mrt'] / fewer.loc['100, int8', 'mrt'] < 0.8",
+        "len(cache) == 9306 and 140e6 < size < 165e6",
+        "cached.loc['late 20', 'AP'] - engines.loc['BM25', 'AP'] > 0.2",
+        "0.1 < cached.loc['joint 100', 'AP'] - cached.loc['late 100', 'AP'] < 0.3",
+        "engines.loc['20, int8', 'AP'] + 0.03 < cached.loc['joint 100', 'AP'] < fewer.loc['100, int8', 'AP']",
+        "cached.loc['joint 100', 'mrt'] < 4 * cached.loc['joint 20', 'mrt']",
+        "(both.filter(like='then 10', axis=0)['AP'] > fewer.loc['100, int8', 'AP'] - 0.01).all()",
+        "both['mrt'].max() < fewer.loc['100, int8', 'mrt'] / 2",
+        "company.eval('`alone, median` / `in company`')[['late 100', '100, alpha=.4']].is_monotonic_decreasing",
+    ),
 }
 HIDDEN = {"jupyter": {"source_hidden": True}, "tags": ["hide-input"]}
 
