@@ -30,6 +30,7 @@ from ir_measures import AP, RR
 from pyterrier_cascade import CrossEncoder, FineTune, Tanda, Training
 from pyterrier_cascade.datasets.asnq import SquadShaped, build, select_negatives
 from pyterrier_cascade.tanda.noise import drops, flipped
+from pyterrier_cascade.tanda.overlap import normal
 from pyterrier_cascade.training import batches
 
 SHARED = Path(os.environ.get("PTC_SHARED", "../shared"))
@@ -37,12 +38,16 @@ FILES = ["squad/dev-v1.1.rebuilt.json.gz", "squadshifts/new_wiki_v1.0.json.gz"]
 KEYS = ("data", "way", "noise", "labels", "questions", "rate", "adapt_rate", "epochs", "adapt_epochs", "seed")
 
 
-def transfer_set(folder: str, labels: list[int], n_questions: int) -> pd.DataFrame:
-    """Returns labelled candidates: questions drawn with a fixed seed, their answers, two negatives of each label."""
+def transfer_set(folder: str, labels: list[int], n_questions: int, test: pd.DataFrame) -> pd.DataFrame:
+    """Returns labelled candidates: questions drawn with a fixed seed, their answers, two negatives of each label.
+
+    Those that the test asks too are left out, which is one of TREC-QA's.
+    """
     data = pt.get_dataset("as2:asnq-like/train", folder=folder, negatives=dict.fromkeys(labels, 2), sample_seed=0)
     candidates = data.get_candidates()
     drawn = np.random.default_rng(0).permutation(candidates["qid"].unique())[:n_questions]
-    return select_negatives(candidates[candidates["qid"].isin(set(drawn))], labels)
+    known = candidates["query"].map(normal).isin(set(test["query"].map(normal)))
+    return select_negatives(candidates[candidates["qid"].isin(set(drawn)) & ~known], labels)
 
 
 def rows_of(path: str) -> list[dict]:
@@ -64,7 +69,7 @@ def train(options: argparse.Namespace) -> None:
     target = flipped(lists["train"], options.noise, options.seed)
     transfer = None
     if options.way != "target":
-        transfer = transfer_set(options.folder, options.labels, options.questions)
+        transfer = transfer_set(options.folder, options.labels, options.questions, lists["test"])
     if options.way in ("transfer", "tanda"):
         name = f"{options.data}-{options.labels}-{options.questions}-{options.rate}-{options.epochs}-{options.seed}"
         recipe = Tanda(
