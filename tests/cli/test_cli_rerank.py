@@ -183,7 +183,7 @@ def test_what_is_missing_is_named(refused, tiny_bert, lists, tmp_path):
         (["--topics", "{topics}"], "--topics and --docs belong to a --run; give one"),
         (["--run", "-", "--topics", "-", "--docs", "x"], "only one file can be standard input"),
         (["--candidates", "{run}"], "{run}, line 1: the header names no column qid, query, docno, text; give"),
-        (["--candidates", "{candidates}", "--with", "alpha=0.4"], "--with has no 'alpha'; there are dense, device, engine"),
+        (["--candidates", "{candidates}", "--with", "alpha=0.4"], "--with has no 'alpha'; there are dense, device"),
         (["--candidates", "{candidates}", "--with", "precision=fp8"], "precision must be one of"),
         (["--candidates", "{candidates}", "--tag", "a b"], "--tag 'a b': give one word"),
         (["--candidates", "{candidates}", "--cache", "x"], "--cache is for a DC-BERT, but"),
