@@ -30,7 +30,7 @@ from ir_measures import AP, RR
 from pyterrier_cascade import CrossEncoder, FineTune, Tanda, Training
 from pyterrier_cascade.datasets.asnq import SquadShaped, build, select_negatives
 from pyterrier_cascade.tanda.noise import drops, flipped
-from pyterrier_cascade.tanda.overlap import normal
+from pyterrier_cascade.tanda.overlap import shared
 from pyterrier_cascade.training import batches
 
 SHARED = Path(os.environ.get("PTC_SHARED", "../shared"))
@@ -46,8 +46,8 @@ def transfer_set(folder: str, labels: list[int], n_questions: int, test: pd.Data
     data = pt.get_dataset("as2:asnq-like/train", folder=folder, negatives=dict.fromkeys(labels, 2), sample_seed=0)
     candidates = data.get_candidates()
     drawn = np.random.default_rng(0).permutation(candidates["qid"].unique())[:n_questions]
-    known = candidates["query"].map(normal).isin(set(test["query"].map(normal)))
-    return select_negatives(candidates[candidates["qid"].isin(set(drawn)) & ~known], labels)
+    sample = candidates[candidates["qid"].isin(set(drawn))]
+    return select_negatives(sample[~sample["query"].isin(shared(sample, test).keys())], labels)
 
 
 def rows_of(path: str) -> list[dict]:

@@ -88,9 +88,8 @@ class CrossEncoder(PairRanker):
             trust_remote_code: Whether code that comes with the model may run.
             **settings: Any of the class's settings.
         """
-        options: dict = {} if layers is None else {"layers": layers}
-        options |= {} if dense else {"dense": False}
-        options |= {"trust_remote_code": True} if trust_remote_code else {}
+        given = {"layers": (layers, None), "dense": (dense, True), "trust_remote_code": (trust_remote_code, False)}
+        options = {name: value for name, (value, usual) in given.items() if value != usual}
         return cls(Checkpoint(crossencoder.load, name_or_path, **options), **settings)
 
     def truncate(self, layers: int) -> "CrossEncoder":
