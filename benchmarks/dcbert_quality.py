@@ -82,12 +82,15 @@ def monolithic(options: argparse.Namespace, sets: dict, folder: str | None) -> C
     if folder and (Path(folder) / "config.json").exists():
         return CrossEncoder.from_pretrained(folder)
     training = Training(
-        learning_rate=4e-5, head_learning_rate=4e-4, epochs=1, negatives=4, tokens_per_batch=2_000, seed=options.seed
+        learning_rate=options.rate,
+        head_learning_rate=10 * options.rate,
+        epochs=options.epochs,
+        negatives=options.negatives,
+        seed=options.seed,
     )
     layers = 2 if options.way == "truncated" else None
     ranker = CrossEncoder.from_pretrained(options.model, layers=layers, training=training)
-    few = sets["train"]["qid"].isin(sets["train"]["qid"].unique()[: options.monolithic_questions])
-    ranker.fit_candidates(sets["train"][few], sets["dev"])
+    ranker.fit_candidates(sets["train"], sets["dev"])
     if folder:
         ranker.save_pretrained(folder)
     return ranker
@@ -182,8 +185,10 @@ def table(options: argparse.Namespace) -> None:
 
 def title(row: dict) -> str:
     """Returns what a training is called in the table."""
+    if row["way"] == "late":
+        return "late interaction, nothing trained"
     if row["way"] != "dcbert":
-        return f"{row['way']}, {row['model']}"
+        return f"{row['way']}, {row['questions']} questions, {row['epochs']} epochs, rate {row['rate']:g}"
     k = f"K={row['joint_layers']}, {row['head']} head" if row["variant"] == "transformer" else row["variant"]
     more = {"random first": row["random_first"], "start": row["start"], "teacher": row["teacher"]}
     said = "".join(f", {name} {value}" for name, value in more.items() if value and value != "encoder")
@@ -209,7 +214,6 @@ def main() -> None:
     parser.add_argument("--frozen-rate", type=float, default=3e-4, help="of joint layers and head")
     parser.add_argument("--rate", type=float, default=4e-5, help="of the encoders")
     parser.add_argument("--questions", type=int, default=2_400, help="to train on")
-    parser.add_argument("--monolithic-questions", type=int, default=800, help="to train the monolithic model on")
     parser.add_argument("--test-questions", type=int, default=300)
     parser.add_argument("--depth", type=int, default=30, help="candidates of a test question")
     parser.add_argument("--random-first", type=float, default=0.0)
