@@ -115,10 +115,12 @@ def table(options: argparse.Namespace) -> None:
     means.insert(3, "AP_over_seeds", grouped["AP"].std())
     print(f"as2:{options.data}/test, means over seeds; deviations of AP over seeds, of development MAP over epochs\n")
     show(means.reset_index())
-    print("\nPercent lost to noise\n")
+    print("\nPercent lost to noise, over the seeds that have all shares of it\n")
     same.remove("noise")
     found = []
     for key, some in rows.groupby(same, dropna=False, sort=False):
+        everywhere = some.groupby("seed")["noise"].nunique().eq(some["noise"].nunique())
+        some = some[some["seed"].map(everywhere)]
         of_noise = some.groupby("noise")[["AP", "RR"]].mean()
         if 0 in of_noise.index and len(of_noise) > 1:
             found.append(drops(of_noise).iloc[1:].reset_index().assign(**dict(zip(same, key, strict=True))))
