@@ -139,7 +139,10 @@ def train_model(
             trainer.train(resume_from_checkpoint=agreed(lambda: _last_checkpoint(folder)))
         finally:
             course.close()
-        trainer.accelerator.unwrap_model(trainer.model_wrapped, keep_fp32_wrapper=False)
+            # Otherwise the next training would take the module for one that runs in bf16 already. accelerate's own
+            # unwrapping leaves this mark, and takes the decorators of transformers away.
+            for name in ("forward", "_original_forward", "_is_accelerate_prepared"):
+                vars(module).pop(name, None)
         if measure_dev is not None:
             if arguments.process_index == 0:
                 module.load_state_dict(load_file(folder / BEST, device=str(module.device)))

@@ -19,7 +19,7 @@ import torch
 from pandas.testing import assert_frame_equal
 from safetensors.torch import load_file
 
-from pyterrier_cascade import CrossEncoder, Training, frames
+from pyterrier_cascade import DCBERT, CrossEncoder, DCBertTraining, Tanda, Training, frames
 from pyterrier_cascade.crossencoder.model import loss, relevance
 
 QUICK = Training(learning_rate=3e-3, epochs=4, tokens_per_batch=100, patience=4, precision="fp32")
@@ -153,7 +153,7 @@ SCRIPT = """
 import sys
 sys.path[:0] = [{tests!r}, {here!r}]
 import test_fit
-from pyterrier_cascade import CrossEncoder, Training, frames
+from pyterrier_cascade import DCBERT, CrossEncoder, DCBertTraining, Tanda, Training, frames
 training = Training(epochs=3, tokens_per_batch=100, folder=sys.argv[1], save_every=7, learning_rate=1e-3, negatives=1)
 ranker = CrossEncoder.from_pretrained({model!r}, training=training).fit_candidates(test_fit.TRAIN, test_fit.DEV)
 ranker.save_pretrained(sys.argv[1] + "/final")
@@ -273,3 +273,41 @@ def test_a_training_that_fails_leaves_the_weights_as_they_were(tiny_bert, monkey
     assert any(not torch.equal(measured[0][key], before[key]) for key in before)
     assert_same(weights(ranker), before)
     assert repr(ranker) == name and ranker.model.loaded.untrained is None
+
+
+def test_a_module_is_trained_in_bf16_again_and_is_as_it_was(tiny_bert):
+    """accelerate leaves marks on what it has prepared."""
+    ranker = CrossEncoder.from_pretrained(tiny_bert, training=dataclasses.replace(QUICK, precision="bf16", epochs=1))
+    module, seen = ranker.model.loaded.module, set()
+    before = set(vars(module))
+
+    def note(layer, given, output):
+        if layer.training:
+            seen.add(output.dtype)
+
+    module.base_model.encoder.layer[0].output.dense.register_forward_hook(note)
+    for _ in range(2):
+        seen.clear()
+        ranker.fit_candidates(TRAIN[:6])
+        assert seen == {torch.bfloat16} and ranker.model.loaded.module is module
+        assert set(vars(module)) == before and module.forward.__func__ is type(module).forward
+
+
+@pytest.mark.filterwarnings("ignore:.*did not learn")
+def test_both_phases_of_dc_bert_and_both_steps_of_tanda_are_in_bf16(tiny_bert, monkeypatch):
+    seen, forward = [], torch.nn.Linear.forward
+
+    def noted(layer, given):
+        output = forward(layer, given)
+        if layer.training and layer.out_features == 64:
+            seen.append(output.dtype)
+        return output
+
+    monkeypatch.setattr(torch.nn.Linear, "forward", noted)
+    training = DCBertTraining(frozen_epochs=1, epochs=1, precision="bf16")
+    DCBERT.from_pretrained(tiny_bert, head="paper", training=training).fit_candidates(TRAIN[:6])
+    assert set(seen) == {torch.bfloat16}
+    of_dc_bert = len(seen)
+    ranker = CrossEncoder.from_pretrained(tiny_bert, training=dataclasses.replace(QUICK, precision="bf16"))
+    Tanda(ranker, TRAIN[:6], transfer_epochs=1, adapt_epochs=1).fit_candidates(TRAIN[6:12], DEV[:6])
+    assert len(seen) > of_dc_bert and set(seen) == {torch.bfloat16}
