@@ -130,7 +130,8 @@ def overview(data: str, runs: dict[str, Runs], rows: list[dict]) -> None:
     first = 0 if data == "wikiqa" else 2
     print("| | seeds | MAP | MRR | MAP, paper | MRR, paper | epochs | s |\n|---|---|---|---|---|---|---|---|")
     for name, made in runs.items():
-        figures = [f"{row['mean']:.4f} ({row['deviation']:.4f})" for _, row in made.summary.iterrows()]
+        several = len(made.histories) > 1
+        figures = [f"{row['mean']:.4f}" + several * f" ({row['deviation']:.4f})" for _, row in made.summary.iterrows()]
         paper = [f"{value:.3f}" for value in PUBLISHED[name][first : first + 2]]
         epochs = pd.Series([len(history) for history in made.histories.values()]).mean()
         seconds = pd.Series([row["seconds"] for row in rows if row["model"] == name]).mean()
@@ -146,11 +147,9 @@ def significance(runs: dict[str, Runs]) -> None:
         return
     print("PRI(list) against CA(list), paired t-tests:")
     for measure, row in ours.t_test(base).iterrows():
-        print(
-            f"{measure} {row['mean']:.4f} against {row['other']:.4f}, p over questions {row['p_questions']:.3f},",
-            end=" ",
-        )
-        print(f"over runs {row['p_runs']:.3f}.")
+        over_runs = f", over runs {row['p_runs']:.3f}" if len(ours.histories) > 1 else ""
+        over_questions = f"p over questions {row['p_questions']:.3f}"
+        print(f"{measure} {row['mean']:.4f} against {row['other']:.4f}, {over_questions}{over_runs}.")
     print()
 
 
