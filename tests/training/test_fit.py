@@ -153,7 +153,7 @@ SCRIPT = """
 import sys
 sys.path[:0] = [{tests!r}, {here!r}]
 import test_fit
-from pyterrier_cascade import DCBERT, CrossEncoder, DCBertTraining, Tanda, Training, frames
+from pyterrier_cascade import CrossEncoder, Training, frames
 training = Training(epochs=3, tokens_per_batch=100, folder=sys.argv[1], save_every=7, learning_rate=1e-3, negatives=1)
 ranker = CrossEncoder.from_pretrained({model!r}, training=training).fit_candidates(test_fit.TRAIN, test_fit.DEV)
 ranker.save_pretrained(sys.argv[1] + "/final")
