@@ -9,7 +9,7 @@ __version__ = "0.1.0"
 
 _HOME = {
     "BM25": "pyterrier_cascade.bm25",
-    "CachedRanker": "pyterrier_cascade.dcbert.ranker",
+    "CachedRanker": "pyterrier_cascade.dcbert.cached_ranker",
     "Cascade": "pyterrier_cascade.cascade.ranker",
     "CascadeTraining": "pyterrier_cascade.cascade.training",
     "CrossEncoder": "pyterrier_cascade.crossencoder.ranker",

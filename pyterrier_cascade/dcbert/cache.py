@@ -27,7 +27,8 @@ from pyterrier_cascade.dcbert.shards import (
 )
 
 if TYPE_CHECKING:
-    from pyterrier_cascade.dcbert.ranker import DCBERT, CachedRanker
+    from pyterrier_cascade.dcbert.cached_ranker import CachedRanker
+    from pyterrier_cascade.dcbert.ranker import DCBERT
 
 # Of each flat file of a shard, the bytes that are read from it and how many a token has.
 Flat = Mapping[str, tuple[np.ndarray, int]]
@@ -324,7 +325,7 @@ class DocumentCache(pt.Artifact):
             model: The DC-BERT whose joint layers are used; the one that made the cache unless given.
             **settings: Those of :class:`~pyterrier_cascade.CachedRanker`.
         """
-        from pyterrier_cascade.dcbert.ranker import CachedRanker
+        from pyterrier_cascade.dcbert.cached_ranker import CachedRanker
 
         return CachedRanker(self, model, **settings)
 

@@ -13,17 +13,15 @@ from pyterrier_cascade import frames
 from pyterrier_cascade.checkpoint import Checkpoint, weights_of
 from pyterrier_cascade.dcbert import loaded
 from pyterrier_cascade.dcbert.cache import DocumentCache
+from pyterrier_cascade.dcbert.joining import PASSAGES, Joined, join, slabs
 from pyterrier_cascade.dcbert.model import check_parts
 from pyterrier_cascade.dcbert.settings import DCBertTraining
-from pyterrier_cascade.dcbert.sources import CachedDocuments, Documents, TextDocuments
+from pyterrier_cascade.dcbert.sources import TextDocuments
 from pyterrier_cascade.encoder.device import device_of, has_bf16
 from pyterrier_cascade.encoder.pairs import TokenPairs, tokenize_texts
-from pyterrier_cascade.pair_ranker import ROWS
-from pyterrier_cascade.ranker import NeuralRanker, Ranker
+from pyterrier_cascade.ranker import NeuralRanker
 
 INTERACTIONS = ("joint", "late")
-MISSING = ("error", "encode", "drop")
-PASSAGES = {"first": np.add, "max": np.maximum, "mean": np.add}
 QUERY_LENGTH = 64
 
 COSTS = dict.fromkeys((frames.COST, frames.FULL_COST, frames.TOKEN_COST, frames.FULL_TOKEN_COST), np.float64)
@@ -76,8 +74,8 @@ class DCBERT(NeuralRanker):
         self.query_length, self.document_length = query_length, document_length
         self.device, self.precision, self.verbose = device, precision, verbose
         self.text_field, self.training = text_field, training
-        _check_choices(interaction=(interaction, INTERACTIONS), passages=(passages, PASSAGES))
-        _check_choices(precision=(precision, ("fp32", "bf16")))
+        check_choices(interaction=(interaction, INTERACTIONS), passages=(passages, PASSAGES))
+        check_choices(precision=(precision, ("fp32", "bf16")))
         for name in ("query_length", "document_length"):
             length = getattr(self, name)
             if length is not None and length < 4:
@@ -148,7 +146,7 @@ class DCBERT(NeuralRanker):
         queries = frames.texts(frame, "query")
         joined = Joined.empty(len(frame))
         with pt.tqdm(total=len(frame), desc="DCBERT", unit="pair", disable=not self.verbose) as bar:
-            for part in _slabs(list(blocks)):
+            for part in slabs(list(blocks)):
                 rows = np.concatenate(part)
                 documents, codes = self.encoded_texts([texts[row] for row in rows])
                 at = dict(zip(rows.tolist(), codes.tolist(), strict=True))
@@ -384,208 +382,8 @@ class Encoding:
         return encoder.states(pairs).numpy(), pairs.lengths, pairs.owner
 
 
-class CachedRanker(Ranker):
-    """Ranks by documents that a cache holds; no text is needed. ``cache.reranker()`` makes it.
-
-    Args:
-        cache: The documents.
-        model: The DC-BERT whose question encoder and joint layers are used; the one that made the cache unless given.
-            Its document encoder must be that of the cache.
-        interaction: ``"joint"`` or ``"late"``, as in :class:`DCBERT`.
-        missing: What becomes of candidates that the cache does not hold: ``"error"``, ``"encode"`` from their text, or
-            ``"drop"``, which says how many.
-        device: Where to compute; by default a GPU where there is one.
-        verbose: Whether to show progress.
-        text_field: The column with the text, read for what is missing only.
-    """
-
-    def __init__(
-        self,
-        cache: DocumentCache,
-        model: DCBERT | None = None,
-        *,
-        interaction: str = "joint",
-        missing: str = "error",
-        device: str | None = None,
-        verbose: bool = False,
-        text_field: str = "text",
-    ):
-        _check_choices(interaction=(interaction, INTERACTIONS), missing=(missing, MISSING))
-        self.cache, self.model, self.interaction, self.missing = cache, model, interaction, missing
-        self.device, self.verbose, self.text_field = device, verbose, text_field
-
-    def new_columns(self):
-        """Returns the cost columns."""
-        return COSTS
-
-    def dcbert(self) -> DCBERT:
-        """Returns the model, with the settings that the documents were encoded with."""
-        meta = self.cache.meta
-        model = DCBERT.from_pretrained(meta["model"], **_parts(meta["parts"])) if self.model is None else self.model
-        named = ("query_length", "document_length", "passages", "precision")
-        return model(
-            interaction=self.interaction,
-            device=self.device,
-            text_field=self.text_field,
-            **{name: meta[name] for name in named},
-        )
-
-    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Returns the candidates of each query with new scores and ranks.
-
-        Args:
-            inp: A results frame with ``qid``, ``query`` and ``docno``, and the text to encode what is missing.
-        """
-        text = self.text_field if self.missing == "encode" else None
-        frames.validate(inp, context=self, text_field=text)
-        if self.missing == "drop" and len(inp):
-            there = self.cache.find(inp["docno"].tolist()) >= 0
-            if not there.all():
-                warnings.warn(
-                    f"{int((~there).sum())} of {len(inp)} candidates are not in {self.cache!r} and are dropped",
-                    stacklevel=2,
-                )
-                inp = inp[there]
-        blocks = frames.Blocks.of(inp)
-        if not len(inp):
-            return frames.ranked(
-                inp, blocks, np.empty(0), **{name: np.empty(0, dtype) for name, dtype in COSTS.items()}
-            )
-        return self.rerank(inp, blocks)
-
-    def score(self, frame: pd.DataFrame, blocks: frames.Blocks) -> dict[str, np.ndarray]:
-        """Returns the relevance of each candidate and what it cost."""
-        dcbert = self._checked()
-        dcbert.warn_if_untrained()
-        found = self.cache.find(frame["docno"].tolist())
-        found, more = self._encoded(frame, found, dcbert)
-        documents = CachedDocuments(self.cache, more)
-        queries, joined = frames.texts(frame, "query"), Joined.empty(len(frame))
-        with pt.tqdm(total=len(frame), desc="CachedRanker", unit="pair", disable=not self.verbose) as bar:
-            for part in _slabs(list(blocks)):
-                questions = dcbert.questions([queries[block[0]] for block in part])
-                numbers = [found[block] for block in part]
-                for block, one in zip(part, join(dcbert, questions, documents, numbers, bar.update), strict=True):
-                    joined.put(block, one)
-        return {"score": joined.scores, **dcbert.costs(frame, blocks, joined, cached=True)}
-
-    def _checked(self) -> DCBERT:
-        if getattr(self, "_dcbert", None) is None:
-            dcbert = self.dcbert()
-            self.cache.check(dcbert.document_fingerprint(), repr(dcbert))
-            self._dcbert = dcbert
-        return self._dcbert
-
-    def _encoded(self, frame: pd.DataFrame, found: np.ndarray, dcbert: DCBERT):
-        """Returns where each row's document is, those that are missing below 0, and the states of these."""
-        gone = np.flatnonzero(found < 0)
-        if not len(gone):
-            return found, None
-        if self.missing != "encode":
-            names = ", ".join(map(repr, dict.fromkeys(frame["docno"].iloc[gone].tolist())))
-            names = names if len(names) < 80 else names[:80] + " ..."
-            raise KeyError(
-                f"{len(gone)} of {len(frame)} candidates are not in {self.cache!r}: {names}; encode them into it, or "
-                "use missing='encode' (from their text) or missing='drop'"
-            )
-        documents, codes = dcbert.encoded_texts(frames.texts(frame.iloc[gone], self.text_field))
-        found = found.copy()
-        found[gone] = -1 - codes
-        return found, documents.stored_as(self.cache.dtype)
-
-    def __getstate__(self):
-        state = self.__dict__.copy()
-        state.pop("_dcbert", None)
-        return state
-
-    def __repr__(self):
-        """Returns what can be typed back in."""
-        return f"{self.cache!r}.reranker({', '.join(self._arguments(skip=('cache',)))})"
-
-
-@dataclasses.dataclass
-class Joined:
-    """What came of joining queries and documents, for each row ``(n,)``.
-
-    Attributes:
-        scores: The scores.
-        n_inputs: The passages of the document.
-        tokens: Their tokens.
-        query_tokens: The tokens of the query.
-    """
-
-    scores: np.ndarray
-    n_inputs: np.ndarray
-    tokens: np.ndarray
-    query_tokens: np.ndarray
-
-    @classmethod
-    def empty(cls, n: int) -> "Joined":
-        """Returns room for so many rows."""
-        return cls(*np.empty((4, n)))
-
-    @classmethod
-    def of(cls, parts: Sequence["Joined"]) -> "Joined":
-        """Returns parts one after the other."""
-        names = [field.name for field in dataclasses.fields(cls)]
-        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
-
-    def put(self, rows: np.ndarray, part: "Joined") -> None:
-        """Takes over what is known of some rows."""
-        for field in dataclasses.fields(self):
-            getattr(self, field.name)[rows] = getattr(part, field.name)
-
-
-def join(
-    dcbert: DCBERT,
-    questions: list,
-    documents: Documents,
-    numbers: Sequence[np.ndarray],
-    progress: Callable[[int], object] = lambda n_done: None,
-) -> list[Joined]:
-    """Returns what comes of each question with its documents.
-
-    Args:
-        dcbert: What joins them, and how passages are put together.
-        questions: The states of each question.
-        documents: Where documents' states are read.
-        numbers: The numbers of each question's documents there.
-        progress: Called with the number of documents that are done, as they are.
-    """
-    scorer, whole = dcbert.scorer(), PASSAGES[dcbert.passages]
-
-    def work(question: int, part: slice) -> Joined:
-        states, sizes = documents.read(numbers[question][part])
-        starts = np.cumsum(sizes) - sizes
-        value = whole.reduceat(scorer(questions[question], states).numpy().astype(np.float64), starts)
-        if dcbert.passages == "mean":
-            value = value / sizes
-        n_words = np.full(len(sizes), len(questions[question]))
-        return Joined(value, sizes, np.add.reduceat(states.lengths, starts), n_words)
-
-    found = loaded.in_parts(work, list(map(len, numbers)), device_of(dcbert.device), progress)
-    return [Joined.of(parts) for parts in found]
-
-
-def _slabs(blocks: list[np.ndarray]) -> Iterable[list[np.ndarray]]:
-    """Yields blocks together, so many that memory stays bounded."""
-    part, n_rows = [], 0
-    for block in blocks:
-        if part and n_rows + len(block) > ROWS:
-            yield part
-            part, n_rows = [], 0
-        part.append(block)
-        n_rows += len(block)
-    if part:
-        yield part
-
-
-def _parts(options: dict) -> dict:
-    """Returns the arguments of ``from_pretrained`` that a checkpoint's options stand for."""
-    return {("variant" if name == "interaction" else name): value for name, value in options.items()}
-
-
-def _check_choices(**choices) -> None:
+def check_choices(**choices) -> None:
+    """Raises unless each value is among those known; ``name=(value, known)``."""
     for name, (value, known) in choices.items():
         if value not in known:
             raise ValueError(f"{name} must be one of {', '.join(known)}, not {value!r}")
