@@ -148,13 +148,13 @@ def speed(options: argparse.Namespace) -> None:
     # A pool of one batch is the usual way: random inputs, padded to the longest.
     ways = {"fp32": ("fp32", 1), "bf16": ("bf16", 1), "bf16, by length": ("bf16", pooled)}
     times = {name: [] for name in ways}
-    for _ in range(3):
+    for _ in range(5):
         for name, (precision, batches.POOL) in ways.items():
             one = ranker.apart().with_training(epochs=1, precision=precision)
             start = time.perf_counter()
             one.fit_candidates(lists)
             times[name].append(time.perf_counter() - start)
-    print(f"An epoch on {len(lists)} pairs of as2:{options.data}, median of 3 interleaved rounds\n")
+    print(f"An epoch on {len(lists)} pairs of as2:{options.data}, median of 5 interleaved rounds\n")
     seconds = {name: float(np.median(found)) for name, found in times.items()}
     show(pd.DataFrame([(name, found, seconds["fp32"] / found) for name, found in seconds.items()],
                       columns=["training", "seconds", "times as fast"]))  # fmt: skip
