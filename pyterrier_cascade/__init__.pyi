@@ -9,8 +9,8 @@ from pyterrier_cascade.cascade.training import CascadeTraining as CascadeTrainin
 from pyterrier_cascade.crossencoder.ranker import CrossEncoder as CrossEncoder
 from pyterrier_cascade.crossencoder.sequential import SequentialReranker as SequentialReranker
 from pyterrier_cascade.dcbert.cache import DocumentCache as DocumentCache
-from pyterrier_cascade.dcbert.ranker import DCBERT as DCBERT
 from pyterrier_cascade.dcbert.cached_ranker import CachedRanker as CachedRanker
+from pyterrier_cascade.dcbert.ranker import DCBERT as DCBERT
 from pyterrier_cascade.dcbert.settings import DCBertTraining as DCBertTraining
 from pyterrier_cascade.dcbert.supervision import answer_qrels as answer_qrels
 from pyterrier_cascade.dcbert.supervision import sampled_negatives as sampled_negatives
