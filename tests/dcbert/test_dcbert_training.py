@@ -99,7 +99,8 @@ def test_it_learns_in_both_phases_and_says_so_if_not(bare):
     encoder = ranker.model.loaded.module.encoder_of("document").encoder.layer[0].output.dense.weight
     before = encoder.detach().clone()
     with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", category=DeprecationWarning, module="ir_measures")
         ranker.with_training(epochs=0).fit_candidates(train, dev)
     assert torch.equal(encoder, before) and encoder.requires_grad
     frozen = ranker.history["dev_map"].max()
