@@ -10,6 +10,7 @@ from torch import nn
 
 from pyterrier_cascade.cascade.pruning import are_layers
 from pyterrier_cascade.checkpoint import check_folder
+from pyterrier_cascade.choices import check_choices
 from pyterrier_cascade.crossencoder.model import PairModel, relevance
 from pyterrier_cascade.encoder.families import Head, check_family, layers_of
 from pyterrier_cascade.encoder.layout import POOLINGS
@@ -277,8 +278,8 @@ def check_heads(layers: Sequence[int] | None, pooling: str | None, outputs: int 
     """Raises unless heads can be made like this, whatever the encoder; None stands for the default."""
     if layers is not None and not are_layers(layers):
         raise ValueError(f"heads at layers {layers!r}: give layers from 1 in ascending order, each once")
-    if pooling not in (None, *POOLINGS):
-        raise ValueError(f"pooling must be one of {', '.join(POOLINGS)}, not {pooling!r}")
+    if pooling is not None:
+        check_choices(pooling=(pooling, POOLINGS))
     if outputs not in (None, 1, 2):
         raise ValueError(f"a head has 1 or 2 outputs, not {outputs!r}")
 

@@ -11,6 +11,7 @@ import pandas as pd
 
 from pyterrier_cascade import frames
 from pyterrier_cascade.cascade import pruning
+from pyterrier_cascade.choices import check_choices
 from pyterrier_cascade.ranker import Ranker
 
 if TYPE_CHECKING:
@@ -94,10 +95,7 @@ def check_plan(
         raise ValueError(f"plan={plan!r}: give layers in ascending order, each once")
     if batch_size is not None and not pruning.is_count(batch_size):
         raise ValueError(f"batch_size={batch_size!r}: give 1 or more, or None for all of a query's candidates")
-    if rounding not in pruning.ROUNDINGS:
-        raise ValueError(f"rounding must be one of {', '.join(pruning.ROUNDINGS)}, not {rounding!r}")
-    if exited not in pruning.EXITED:
-        raise ValueError(f"exited must be one of {', '.join(pruning.EXITED)}, not {exited!r}")
+    check_choices(rounding=(rounding, pruning.ROUNDINGS), exited=(exited, pruning.EXITED))
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from pyterrier_cascade.choices import check_choices
 from pyterrier_cascade.crossencoder.model import loss
 from pyterrier_cascade.training.settings import Training
 
@@ -62,9 +63,7 @@ class CascadeTraining(Training):
 
     def __post_init__(self):
         super().__post_init__()
-        for name, known in (("heads", HEADS), ("sampling", SAMPLING)):
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name} must be one of {', '.join(known)}, not {getattr(self, name)!r}")
+        check_choices(heads=(self.heads, HEADS), sampling=(self.sampling, SAMPLING))
         if self.bias <= 1:
             raise ValueError(f"bias must be above 1, not {self.bias!r}; without one use sampling='uniform'")
         if self.bias_epochs < 1:

@@ -8,6 +8,7 @@ import pyterrier as pt
 
 from pyterrier_cascade import frames
 from pyterrier_cascade.checkpoint import Checkpoint
+from pyterrier_cascade.choices import check_choices
 from pyterrier_cascade.crossencoder import model as crossencoder
 from pyterrier_cascade.encoder.device import device_of
 from pyterrier_cascade.encoder.engine import run
@@ -60,8 +61,7 @@ class CrossEncoder(PairRanker):
         text_field: str = "text",
         training: Training = Training(),
     ):
-        if passages not in PASSAGES:
-            raise ValueError(f"passages must be one of {', '.join(PASSAGES)}, not {passages!r}")
+        check_choices(passages=(passages, PASSAGES))
         self.model = model if isinstance(model, Checkpoint) else Checkpoint(crossencoder.load, model)
         self.max_length, self.passages, self.engine, self.precision = max_length, passages, engine, precision
         self.device, self.token_budget, self.verbose = device, token_budget, verbose

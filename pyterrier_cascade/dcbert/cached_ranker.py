@@ -7,9 +7,10 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_cascade import frames
+from pyterrier_cascade.choices import check_choices
 from pyterrier_cascade.dcbert.cache import DocumentCache
 from pyterrier_cascade.dcbert.joining import Joined, join, slabs
-from pyterrier_cascade.dcbert.ranker import COSTS, DCBERT, INTERACTIONS, check_choices
+from pyterrier_cascade.dcbert.ranker import COSTS, DCBERT, INTERACTIONS
 from pyterrier_cascade.dcbert.sources import CachedDocuments
 from pyterrier_cascade.ranker import Ranker
 

@@ -12,6 +12,7 @@ from torch import nn
 from transformers.activations import ACT2FN
 
 from pyterrier_cascade.checkpoint import check_folder
+from pyterrier_cascade.choices import check_choices
 from pyterrier_cascade.dcbert.variants import LinearInteraction, LSTMInteraction
 from pyterrier_cascade.encoder.families import PADDING_FIRST, Parts, activation_of, check_family, layers_of, parts_of
 from pyterrier_cascade.encoder.weights import pretrained
@@ -345,9 +346,10 @@ def check_parts(
     interaction: str | None, joint_layers: int | None, lower_layers: int | None, tied: bool | None, head: str | None
 ) -> None:
     """Raises unless a DC-BERT can be made of such parts, whatever the encoder; None stands for the default."""
-    for name, value, known in (("interaction", interaction, INTERACTIONS), ("head", head, HEADS)):
-        if value not in (None, *known):
-            raise ValueError(f"{name} must be one of {', '.join(known)}, not {value!r}")
+    if interaction is not None:
+        check_choices(interaction=(interaction, INTERACTIONS))
+    if head is not None:
+        check_choices(head=(head, HEADS))
     for name, value in (("joint_layers", joint_layers), ("lower_layers", lower_layers)):
         if value is not None and value < 1:
             raise ValueError(f"{name} must be at least 1, not {value!r}")

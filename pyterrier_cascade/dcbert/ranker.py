@@ -11,6 +11,7 @@ import pyterrier as pt
 
 from pyterrier_cascade import frames
 from pyterrier_cascade.checkpoint import Checkpoint, weights_of
+from pyterrier_cascade.choices import check_choices
 from pyterrier_cascade.dcbert import loaded
 from pyterrier_cascade.dcbert.cache import DocumentCache
 from pyterrier_cascade.dcbert.joining import PASSAGES, Joined, join, slabs
@@ -380,10 +381,3 @@ class Encoding:
         pairs = ranker.tokenized(texts, "document")
         encoder = ranker.model.loaded.encoder("document", device_of(ranker.device), ranker.precision)
         return encoder.states(pairs).numpy(), pairs.lengths, pairs.owner
-
-
-def check_choices(**choices) -> None:
-    """Raises unless each value is among those known; ``name=(value, known)``."""
-    for name, (value, known) in choices.items():
-        if value not in known:
-            raise ValueError(f"{name} must be one of {', '.join(known)}, not {value!r}")

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from pyterrier_cascade.choices import check_choices
 from pyterrier_cascade.training.settings import Training
 
 LOSSES = ("listwise", "pointwise")
@@ -49,9 +50,7 @@ class DCBertTraining(Training):
 
     def __post_init__(self):
         super().__post_init__()
-        for name, known in (("loss", LOSSES), ("watch", WATCH)):
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name} must be one of {', '.join(known)}, not {getattr(self, name)!r}")
+        check_choices(loss=(self.loss, LOSSES), watch=(self.watch, WATCH))
         if self.frozen_epochs < 0 or self.epochs + self.frozen_epochs < 1:
             raise ValueError(
                 f"frozen_epochs={self.frozen_epochs!r} and epochs={self.epochs!r} are no training; "

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from torch import nn
 
+from pyterrier_cascade.choices import check_choices
 from pyterrier_cascade.encoder.device import device_of
 from pyterrier_cascade.encoder.families import Head
 from pyterrier_cascade.encoder.made import Made
@@ -21,8 +22,7 @@ ENGINES = {"torch": tuple(DTYPES), "openvino": (*DTYPES, *CALIBRATED)}
 
 def check_engine(engine: str, precision: str, device: str | None) -> None:
     """Raises where there is no such engine, or not in this precision or on this device."""
-    if engine not in ENGINES:
-        raise ValueError(f"engine must be one of {', '.join(ENGINES)}, not {engine!r}")
+    check_choices(engine=(engine, ENGINES))
     if precision not in ENGINES[engine]:
         others = [name for name, precisions in ENGINES.items() if precision in precisions]
         hint = f" ({precision} needs engine={others[0]!r})" if others else ""

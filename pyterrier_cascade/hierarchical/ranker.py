@@ -9,6 +9,7 @@ import torch
 
 from pyterrier_cascade import frames
 from pyterrier_cascade.checkpoint import Checkpoint
+from pyterrier_cascade.choices import check_choices
 from pyterrier_cascade.hierarchical.loading import load
 from pyterrier_cascade.hierarchical.model import HierarchicalArchitecture
 from pyterrier_cascade.hierarchical.packing import Pairs
@@ -75,8 +76,7 @@ class HierarchicalRanker(NeuralRanker):
                 raise ValueError(
                     f"{' and '.join(given)} cannot be changed: the weights were made so; make a new HierarchicalRanker"
                 )
-        if precision not in PRECISIONS:
-            raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, not {precision!r}")
+        check_choices(precision=(precision, PRECISIONS))
         if token_budget is not None and token_budget < 1:
             raise ValueError(f"token_budget must be at least 1, not {token_budget!r}")
         if not isinstance(training, HierarchicalTraining):

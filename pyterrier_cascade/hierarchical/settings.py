@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from pyterrier_cascade.choices import check_choices
 from pyterrier_cascade.hierarchical.losses import METHODS
 from pyterrier_cascade.training.settings import Training
 
@@ -52,8 +53,7 @@ class HierarchicalTraining(Training):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.pairs not in METHODS:
-            raise ValueError(f"pairs must be one of {', '.join(METHODS)}, not {self.pairs!r}")
+        check_choices(pairs=(self.pairs, METHODS))
         if self.questions_per_batch < 1:
             raise ValueError(f"questions_per_batch must be at least 1, not {self.questions_per_batch!r}")
         if self.embedding_rate is not None and not self.embedding_rate > 0:

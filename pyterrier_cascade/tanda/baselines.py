@@ -2,6 +2,7 @@
 
 import pandas as pd
 
+from pyterrier_cascade.choices import check_choices
 from pyterrier_cascade.tanda.recipe import Recipe
 
 ON = ("target", "transfer", "union")
@@ -37,8 +38,7 @@ class FineTune(Recipe):
         folder: str | None = None,
     ):
         super().__init__(ranker, folder)
-        if on not in ON:
-            raise ValueError(f"on must be one of {', '.join(ON)}, not {on!r}")
+        check_choices(on=(on, ON))
         if on != "target" and transfer is None:
             raise ValueError(f"on={on!r} needs a transfer set")
         self.on, self.settings = on, dict(learning_rate=rate, epochs=epochs, **(training or {}))
