@@ -18,7 +18,8 @@ from pyterrier_cascade.training.settings import Training
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-HELP_URL = "https://pyterrier-cascade.readthedocs.io/"
+# Where PyTerrier's site puts a plugin's pages; a name of our own that nobody holds could become anybody's.
+HELP_URL = "https://pyterrier.readthedocs.io/en/latest/ext/pyterrier-cascade/index.html"
 
 
 class Ranker(pt.Transformer):
