@@ -174,9 +174,11 @@ def relations(runs: dict[str, Runs]) -> None:
 
 
 def course(runs: dict[str, Runs], plot: str | None) -> None:
-    """Prints the list loss by epoch, of the first seed's trainings (HR-35)."""
+    """Prints the list loss by epoch, means over seeds (HR-35)."""
     names = [name for name in ("CA(list)", "PRI(list)") if name in runs]
-    histories = {name: next(iter(runs[name].histories.values())) for name in names}
+    histories = {
+        name: pd.concat(runs[name].histories.values()).groupby("epoch", as_index=False).mean() for name in names
+    }
     if not histories:
         return
     losses = pd.DataFrame({name: history.set_index("epoch")["loss_list"] for name, history in histories.items()})
