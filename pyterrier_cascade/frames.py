@@ -5,7 +5,7 @@ rows are addressed by position throughout.
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -33,6 +33,16 @@ TEXT_HINT = (
     "The retriever returned no {field!r}; put a text loader before this transformer: "
     "`retriever >> pt.text.get_text(dataset_or_index) >> ...`, or use pyterrier_cascade.BM25, which returns it."
 )
+
+
+def distinct(texts: Iterable[str]) -> tuple[np.ndarray, list[str]]:
+    """Returns the number of each text, ``(n_texts,)``, and the different texts, numbered as they first appear.
+
+    Not ``pd.factorize``: that of pandas 2 confuses texts that hold half a surrogate pair.
+    """
+    numbers: dict[str, int] = {}
+    codes = np.fromiter((numbers.setdefault(text, len(numbers)) for text in texts), dtype=np.int64)
+    return codes, [*numbers]
 
 
 @dataclass(frozen=True)

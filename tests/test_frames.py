@@ -93,6 +93,14 @@ def test_a_nan_score_is_an_error_that_names_the_candidate(results):
         frames.ranked(results, frames.Blocks.of(results), scores)
 
 
+def test_texts_are_told_apart_whatever_they_hold():
+    texts = ["b\ud800b", "b\ud800", "", "b\ud800b", "a", "\U0001f600", "\ud800b"]
+    codes, different = frames.distinct(texts)
+    assert codes.tolist() == [0, 1, 2, 0, 3, 4, 5]
+    assert different == [texts[i] for i in (0, 1, 2, 4, 5, 6)]
+    assert frames.distinct([])[0].shape == (0,)
+
+
 def test_missing_texts_are_empty_and_counted(results):
     results["text"] = ["a", None, np.nan, pd.NA, "b"]
     with pytest.warns(UserWarning, match=re.escape("3 of 5 rows have no 'text'; they are scored as an empty text")):

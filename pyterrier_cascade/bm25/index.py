@@ -11,6 +11,7 @@ import bm25s
 import numpy as np
 import pandas as pd
 
+from pyterrier_cascade import frames
 from pyterrier_cascade.bm25.documents import named
 from pyterrier_cascade.bm25.settings import Settings
 from pyterrier_cascade.bm25.storage import check_folder, published, read_meta, write_meta
@@ -135,11 +136,13 @@ class Index:
             For each row a number, and a list of word ids for each number. The last list is empty and has the
             number -1: that of missing queries.
         """
-        codes, distinct = pd.factorize(queries)
+        asked = queries.notna().to_numpy()
+        codes = np.full(len(queries), -1)
+        codes[asked], distinct = frames.distinct(queries[asked])
         for query in distinct:
             if not isinstance(query, str):
                 raise ValueError(f"query {query!r} is of type {type(query).__name__}; queries are str (or missing)")
-        tokens = self.settings.tokenize(list(distinct))
+        tokens = self.settings.tokenize(distinct)
         known = {number: self.postings.vocab_dict.get(word) for word, number in tokens.vocab.items()}
         found = [[known[number] for number in numbers if known[number] is not None] for numbers in tokens.ids]
         return codes, [*found, []]

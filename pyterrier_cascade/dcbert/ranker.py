@@ -198,8 +198,8 @@ class DCBERT(NeuralRanker):
 
     def questions(self, queries: Sequence[str]) -> list:
         """Returns the states of queries, each ``(n_tokens, width)``; equal ones are encoded once."""
-        codes, unique = pd.factorize(np.array(queries, dtype=object))
-        pairs = self.tokenized(unique.tolist(), "question")
+        codes, unique = frames.distinct(queries)
+        pairs = self.tokenized(unique, "question")
         model = self.model.loaded
         states = model.encoder("question", device_of(self.device), self.precision).states(pairs)
         divided = loaded.divided(states, pairs)
@@ -224,8 +224,8 @@ class DCBERT(NeuralRanker):
 
     def encoded_texts(self, texts: list[str], progress: Callable = lambda n: None) -> tuple[TextDocuments, np.ndarray]:
         """Returns the states of documents, equal ones encoded once, and the number of each text, ``(n,)``."""
-        codes, unique = pd.factorize(np.array(texts, dtype=object))
-        pairs = self.tokenized(unique.tolist(), "document")
+        codes, unique = frames.distinct(texts)
+        pairs = self.tokenized(unique, "document")
         encoder = self.model.loaded.encoder("document", device_of(self.device), self.precision)
         return TextDocuments(encoder.states(pairs, progress), pairs), codes
 
@@ -325,13 +325,13 @@ class DCBERT(NeuralRanker):
     def _examples(self, frame: pd.DataFrame):
         from pyterrier_cascade.dcbert.training import Examples
 
-        questions, asked = pd.factorize(frame["query"].fillna("").to_numpy(dtype=object))
-        documents, texts = pd.factorize(np.array(frames.texts(frame, self.text_field), dtype=object))
+        questions, asked = frames.distinct(frames.texts(frame, "query"))
+        documents, texts = frames.distinct(frames.texts(frame, self.text_field))
         # Training reads the first passage of a long document.
         ours = self(passages="first")
         return Examples(
-            ours.tokenized(asked.tolist(), "question"),
-            ours.tokenized(texts.tolist(), "document"),
+            ours.tokenized(asked, "question"),
+            ours.tokenized(texts, "document"),
             questions,
             documents,
             frame["label"].to_numpy(dtype=np.int64),

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_cascade.frames import Blocks, labelled
+from pyterrier_cascade.frames import Blocks, distinct, labelled
 from pyterrier_cascade.open_measures import answers_of
 
 FIRST = np.zeros(1, dtype=np.int64)
@@ -131,7 +131,7 @@ def _texts(documents: pd.DataFrame, prepare: Callable[[str], str]) -> np.ndarray
                 f"{int(missing.sum())} of {len(documents)} documents have no {column}, the first in row "
                 f"{int(missing.argmax())}; whether they contain an answer cannot be told, so leave them out"
             )
-    codes, different = pd.factorize(documents["text"])
+    codes, different = distinct(documents["text"])
     return np.array(_encoded(map(prepare, different)), dtype=object)[codes]
 
 

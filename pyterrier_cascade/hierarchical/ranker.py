@@ -131,7 +131,7 @@ class HierarchicalRanker(NeuralRanker):
 
     def _pairs(self, queries: list[str], texts: list[str]) -> Pairs:
         tokenizer = self.model.loaded.tokenizer
-        question, unique = pd.factorize(np.array(queries, dtype=object))
+        question, unique = frames.distinct(queries)
         return Pairs(tokenizer(unique), tokenizer(texts), question)
 
     def train(self, train: pd.DataFrame, dev: pd.DataFrame | None, dev_qrels: pd.DataFrame | None) -> None:

@@ -18,8 +18,8 @@ def shared(transfer: pd.DataFrame, test: pd.DataFrame) -> dict[str, str]:
         transfer: A frame with ``query``.
         test: Likewise.
     """
-    asked = {normal(query): query for query in test["query"].unique()}
-    found = {query: asked.get(normal(query)) for query in transfer["query"].unique()}
+    asked = {normal(query): query for query in dict.fromkeys(test["query"])}
+    found = {query: asked.get(normal(query)) for query in dict.fromkeys(transfer["query"])}
     return {query: spelling for query, spelling in found.items() if spelling is not None}
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from ir_measures import AP, Success
 
@@ -115,6 +115,8 @@ def test_empty_answers_are_passed_over():
     assert positive(answer_qrels(CORPUS, right, "normalised")) == {"a": "13"}
 
 
+# pandas 2 takes the last text for another one, when it factorizes them.
+@example(texts=["\U0001f600", "", "bb\ud800bb", "b\ud800\ud800"], spans=["bb\ud800"])
 @settings(max_examples=50)
 @given(
     st.lists(st.text("ab \u00e9\u00ff\U0001f600\ud800", max_size=8), min_size=1, max_size=5),
