@@ -163,13 +163,17 @@ def relations(runs: dict[str, Runs]) -> None:
         *(("PRI(list)", f"{scheme}({level})") for scheme, level in ABLATIONS),
         *((f"{scheme}({level})", "PRI all list(list)") for scheme, level in MODELS),
     ]
-    known = [(one, other) for one, other in dict.fromkeys(expected) if one in map_of and other in map_of]
+    known = [(one, other) for one, other in dict.fromkeys(expected) if one in runs and other in runs]
     if not known:
         return
-    print("| expected (MAP) | difference | holds |\n|---|---|---|")
+    print("| expected (MAP) | difference | p, questions | p, runs | holds |\n|---|---|---|---|---|")
     for one, other in known:
         difference = map_of[one] - map_of[other]
-        print(f"| {one} >= {other} | {difference:+.4f} | {'yes' if difference >= 0 else 'no'} |")
+        p = ["", ""]
+        if set(runs[one].histories) == set(runs[other].histories):
+            p = runs[one].t_test(runs[other]).loc["AP", ["p_questions", "p_runs"]].map("{:.3f}".format)
+        cells = [f"{one} >= {other}", f"{difference:+.4f}", *p, "yes" if difference >= 0 else "no"]
+        print(f"| {' | '.join(cells)} |")
     print(f"\nBest: {max(map_of, key=map_of.get)}.\n")
 
 
