@@ -88,7 +88,11 @@ class DCBertModel:
         Args:
             settings: What else they depend on.
         """
-        digest = hashlib.sha256(repr(tuple(settings)).encode())
+        settings = tuple(settings)
+        return self._made.get(("fingerprint", settings), lambda: self._fingerprint(settings))
+
+    def _fingerprint(self, settings: tuple) -> str:
+        digest = hashlib.sha256(repr(settings).encode())
         # Not how it was last asked to cut and to pad.
         tokenizer = json.loads(self.tokenizer.backend_tokenizer.to_str()) | {"truncation": None, "padding": None}
         digest.update(json.dumps(tokenizer).encode())

@@ -42,16 +42,17 @@ class TextEncoder:
             pairs: The tokenised texts.
             progress: Called with the number of texts that are done, as they are.
         """
-        found = torch.empty(int(pairs.lengths.sum()), self.encoder.width)
+        found = np.empty((int(pairs.lengths.sum()), self.encoder.width), np.float32)
         with self.workers() as pool:
             parts = chunks(pairs.lengths, self.budget, SHARES, self.padding)
             for rows, states in zip(parts, pool.map(lambda rows: self._run(pairs, rows), parts), strict=True):
-                found[torch.from_numpy(runs(pairs.starts[rows], pairs.lengths[rows]))] = states.float().cpu()
+                # By numpy: where torch writes with all its threads, these spin on for longer than a short text takes.
+                found[runs(pairs.starts[rows], pairs.lengths[rows])] = states
                 progress(len(rows))
-        return found
+        return torch.from_numpy(found)
 
     @torch.inference_mode()
-    def _run(self, pairs: TokenPairs, rows: np.ndarray) -> torch.Tensor:
+    def _run(self, pairs: TokenPairs, rows: np.ndarray) -> np.ndarray:
         lengths = pairs.lengths[rows]
         layout = Packed(lengths, self.merge) if self.padding is None else Padded.of(lengths, self.device)
         indices = self.encoder.embeddings.indices(pairs, rows)
@@ -59,4 +60,4 @@ class TextEncoder:
         hidden = layout.spread(self.encoder.embeddings(**tokens).to(self.dtype))
         for layer in self.encoder.layers:
             hidden = layer(hidden, layout)
-        return layout.pack(self.encoder.norm(hidden))
+        return layout.pack(self.encoder.norm(hidden)).float().cpu().numpy()

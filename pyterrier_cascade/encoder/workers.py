@@ -1,38 +1,64 @@
 """Threads that compute side by side, each on a core of its own."""
 
 import contextlib
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
-_starting = threading.Lock()
+_idle: dict[int, "Pool"] = {}
+"""Threads that nobody uses, by their number."""
+
+_lock = threading.Lock()
 
 
 @contextlib.contextmanager
 def workers() -> Iterator["Pool"]:
-    """Gives as many threads as the caller's torch would compute with; they end, and its settings stay as they were.
+    """Gives as many threads as the caller's torch would compute with, for as long as it uses them alone.
 
     Several inputs at once, each on one core, keep more of it busy than one operation after the other shared by all
-    cores. Nothing is computed by the calling thread, so that a process forked from it can go on computing.
+    cores. Nothing is computed by the calling thread, so that a process forked from it can go on computing. The next
+    caller gets the same threads, for oneDNN sets up anew in each thread what it runs there, which takes as long as a
+    few short texts. After an error they end.
     """
-    # torch keeps the number of threads for each thread, and one more for those that come: the workers' own setting
-    # must not reach a thread that starts later, nor be read as another caller's.
-    with _starting:
-        n_threads = torch.get_num_threads()
-        pool = Pool(n_threads)
-        try:
-            pool.each(_one_core)
-        except BaseException:
-            pool.close()
-            raise
-        finally:
-            torch.set_num_threads(n_threads)
+    n_threads = torch.get_num_threads()
+    with _lock:
+        pool = _idle.pop(n_threads, None) or _started(n_threads)
     try:
         yield pool
-    finally:
+    except BaseException:
         pool.close()
+        raise
+    with _lock:
+        kept = _idle.setdefault(n_threads, pool)
+    if kept is not pool:
+        pool.close()
+
+
+def _started(n_threads: int) -> "Pool":
+    # torch keeps the number of threads for each thread, and one more for those that come: the workers' own setting
+    # must not reach a thread that starts later, nor be read as another caller's.
+    pool = Pool(n_threads)
+    try:
+        pool.each(_one_core)
+    except BaseException:
+        pool.close()
+        raise
+    finally:
+        torch.set_num_threads(n_threads)
+    return pool
+
+
+def _forget() -> None:
+    """Begins anew in a forked process, which has none of these threads."""
+    global _idle, _lock
+    _idle, _lock = {}, threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
 
 
 def _one_core() -> None:

@@ -5,9 +5,11 @@ import pandas as pd
 import pyterrier as pt
 import pytest
 import tiny
+import torch
 from few_docs import DOCS
 
 from pyterrier_cascade import BM25, DCBERT, DocumentCache, RelativeCost, RelativeTokenCost
+from pyterrier_cascade.dcbert import loaded
 
 COSTS = ["q_cost", "q_cost_full", "q_token_cost", "q_token_cost_full"]
 
@@ -162,6 +164,20 @@ def test_a_cache_of_another_document_encoder(dcbert, corpus, candidates, bare, t
         cache.reranker(strange)(candidates)
     with pytest.raises(ValueError, match="has document_length None, this build 9; build with the same settings"):
         dcbert(document_length=9).encode(corpus, tmp_path / "cache")
+
+
+def test_weights_are_hashed_once_and_again_when_they_changed(dcbert, corpus, candidates, tmp_path, monkeypatch):
+    cache, hashed = dcbert.encode(corpus, tmp_path / "cache"), []
+    weights = loaded.weights_of
+    monkeypatch.setattr(loaded, "weights_of", lambda module: (hashed.append(1), weights(module))[1])
+    for _ in range(2):
+        DocumentCache(cache.path).reranker(dcbert)(candidates)
+    assert hashed == []
+    with torch.no_grad():
+        dcbert.model.loaded.module.encoder_of("document").embeddings.word_embeddings.weight[0, 0] += 1
+    with pytest.raises(ValueError, match="whose states would mean something else"):
+        DocumentCache(cache.path).reranker(dcbert)(candidates)
+    assert hashed == [1]
 
 
 def test_untrained_layers_are_said(bare, candidates):

@@ -2,6 +2,7 @@ import pytest
 import tiny
 import torch
 import transformers
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from pyterrier_cascade.encoder.pairs import tokenize_texts
 from pyterrier_cascade.encoder.texts import TextEncoder
@@ -41,6 +42,25 @@ def test_states_are_the_same_bits_on_any_number_of_threads(tmp_path):
     finally:
         torch.set_num_threads(before)
     assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
+
+
+def test_the_calling_thread_computes_nothing(tmp_path):
+    """Its own threads would spin on and take the cores of those that compute; what it runs is seen by the mode."""
+
+    class Seen(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            seen.append(function)
+            return function(*args, **(kwargs or {}))
+
+    module, tokenizer = loaded(tmp_path)
+    pairs, seen = tokenize_texts(tokenizer, TEXTS, max_length=40), []
+    encoder = TextEncoder(module, CPU)
+    with Seen():
+        encoder.states(pairs)
+        # An array becomes a tensor.
+        assert seen == [torch.ops.aten.lift_fresh.default]
+        torch.ones(2) + 1
+    assert seen[-1] == torch.ops.aten.add.Tensor
 
 
 def test_passages_overlap_by_a_quarter(tmp_path):
