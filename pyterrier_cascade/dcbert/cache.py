@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -229,6 +229,14 @@ class DocumentCache(pt.Artifact):
         Raises:
             ValueError: If what is on disk is not what was written.
         """
+        return self.begin(entries)()
+
+    def begin(self, entries: Sequence[int]) -> Callable[[], States]:
+        """Lets the disk begin to fetch entries, and returns what waits for them and gives what :meth:`read` gives.
+
+        Args:
+            entries: Their numbers.
+        """
         spans = self._catalog.spans(np.asarray(entries, np.int64))
         n_tokens = int(spans.lengths.sum())
         states = np.empty((n_tokens, self.width), DTYPES[self.dtype])
@@ -237,13 +245,17 @@ class DocumentCache(pt.Artifact):
         if scales is not None:
             flat[SCALES] = as_bytes(scales), scales.itemsize
         parts = list(self._parts(spans, flat))
-        # The disk is told of all before it has to fetch the first.
-        for act in (Shard.expect, Shard.read):
-            for part in parts:
-                act(*part)
-        if not self.trust:
-            self._check(spans, flat)
-        return States(states, spans.lengths, scales)
+        for shard, name, wanted in parts:
+            shard.expect(name, wanted)
+
+        def finish() -> States:
+            for shard, name, wanted in parts:
+                shard.read(name, wanted)
+            if not self.trust:
+                self._check(spans, flat)
+            return States(states, spans.lengths, scales)
+
+        return finish
 
     def _parts(self, spans: Spans, flat: Flat) -> Iterator[tuple[Shard, str, list[tuple[int, np.ndarray]]]]:
         # In the order of the disk.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pyterrier_cascade.dcbert import loaded
+from pyterrier_cascade.dcbert.cache import States
 from pyterrier_cascade.dcbert.sources import Documents
 from pyterrier_cascade.encoder.device import device_of
 from pyterrier_cascade.pair_ranker import ROWS
@@ -68,8 +69,11 @@ def join(
     """
     scorer, whole = dcbert.scorer(), PASSAGES[dcbert.passages]
 
-    def work(question: int, part: slice) -> Joined:
-        states, sizes = documents.read(numbers[question][part])
+    def begin(question: int, part: slice) -> Callable[[], Joined]:
+        fetched = documents.begin(numbers[question][part])
+        return lambda: work(question, *fetched())
+
+    def work(question: int, states: States, sizes: np.ndarray) -> Joined:
         starts = np.cumsum(sizes) - sizes
         value = whole.reduceat(scorer(questions[question], states).numpy().astype(np.float64), starts)
         if dcbert.passages == "mean":
@@ -77,7 +81,7 @@ def join(
         n_words = np.full(len(sizes), len(questions[question]))
         return Joined(value, sizes, np.add.reduceat(states.lengths, starts), n_words)
 
-    found = loaded.in_parts(work, list(map(len, numbers)), device_of(dcbert.device), progress)
+    found = loaded.in_parts(begin, list(map(len, numbers)), device_of(dcbert.device), progress)
     return [Joined.of(parts) for parts in found]
 
 

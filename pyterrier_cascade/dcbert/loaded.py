@@ -141,12 +141,16 @@ def late_scorer(question: torch.Tensor, documents) -> torch.Tensor:
 
 
 def in_parts(
-    work: Callable[[int, slice], Any], counts: Sequence[int], device: torch.device, progress: Callable[[int], object]
+    begin: Callable[[int, slice], Callable[[], Any]],
+    counts: Sequence[int],
+    device: torch.device,
+    progress: Callable[[int], object],
 ) -> list[list[Any]]:
-    """Returns what work makes of each question's documents, part by part; a thread does a part at a time.
+    """Returns what is made of each question's documents, part by part; a thread does a part at a time.
 
     Args:
-        work: Of a question's number and a part of its documents.
+        begin: Given a question's number and a part of its documents, lets the disk begin and returns the work. The
+            calling thread does so for the next parts while threads work on others.
         counts: How many documents each question has, at least one.
         device: Where the work is done.
         progress: Called with the number of documents that are done, as they are.
@@ -159,7 +163,8 @@ def in_parts(
         for number, count in enumerate(counts):
             edges = np.unique(np.linspace(0, count, shares + 1).astype(int)).tolist()
             parts += [(number, slice(start, end)) for start, end in itertools.pairwise(edges)]
-        for (number, part), result in zip(parts, pool.map(lambda one: work(*one), parts), strict=True):
+        results = pool.map(lambda work: work(), (begin(*one) for one in parts))
+        for (number, part), result in zip(parts, results, strict=True):
             found[number].append(result)
             progress(part.stop - part.start)
     return found

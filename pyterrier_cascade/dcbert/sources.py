@@ -1,5 +1,7 @@
 """Where the states of documents come from: texts that were just encoded, or a cache."""
 
+import functools
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -13,8 +15,11 @@ from pyterrier_cascade.encoder.pairs import TokenPairs, runs
 class Documents(Protocol):
     """Documents by number."""
 
-    def read(self, numbers: np.ndarray) -> tuple[States, np.ndarray]:
-        """Returns the states of some documents, and how many entries each is: a long one may be several, ``(n,)``."""
+    def begin(self, numbers: np.ndarray) -> Callable[[], tuple[States, np.ndarray]]:
+        """Returns what gives the states of some documents, and how many entries each is, ``(n,)``.
+
+        A long document may be several entries. What has to be fetched is on its way meanwhile.
+        """
 
 
 class TextDocuments:
@@ -30,6 +35,10 @@ class TextDocuments:
         self.states, self.pairs, self.scales = states, pairs, scales
         self._sizes = np.bincount(pairs.owner)
         self._starts = np.cumsum(self._sizes) - self._sizes
+
+    def begin(self, numbers: np.ndarray) -> Callable[[], tuple[States, np.ndarray]]:
+        """Returns what gives the states of some texts, and how many entries each is ``(n,)``."""
+        return functools.partial(self.read, numbers)
 
     def read(self, numbers: np.ndarray) -> tuple[States, np.ndarray]:
         """Returns the states of some texts, and how many entries each is ``(n,)``."""
@@ -57,23 +66,25 @@ class CachedDocuments:
     def __init__(self, cache: DocumentCache, more: TextDocuments | None):
         self.cache, self.more = cache, more
 
-    def read(self, numbers: np.ndarray) -> tuple[States, np.ndarray]:
-        """Returns the states of some documents, and how many entries each is ``(n,)``.
+    def begin(self, numbers: np.ndarray) -> Callable[[], tuple[States, np.ndarray]]:
+        """Returns what gives the states of some documents, and how many entries each is ``(n,)``.
 
         Args:
             numbers: From 0 on in the cache; -1 is the first beside it, -2 the second.
         """
         if (numbers >= 0).all():
-            return self._cached(numbers)
-        found = [
-            self._cached(numbers[[i]]) if number >= 0 else self.more.read(-1 - numbers[[i]])
+            entries, sizes = self.cache.entries(numbers)
+            cached = self.cache.begin(entries)
+            return lambda: (cached(), sizes)
+        each = [
+            self.begin(numbers[[i]]) if number >= 0 else self.more.begin(-1 - numbers[[i]])
             for i, number in enumerate(numbers.tolist())
         ]
-        parts = [part for part, _ in found]
-        scales = None if parts[0].scales is None else np.concatenate([part.scales for part in parts])
-        states, lengths = (np.concatenate([getattr(part, name) for part in parts]) for name in ("states", "lengths"))
-        return States(states, lengths, scales), np.concatenate([sizes for _, sizes in found])
+        return lambda: _joined([one() for one in each])
 
-    def _cached(self, numbers: np.ndarray) -> tuple[States, np.ndarray]:
-        entries, sizes = self.cache.entries(numbers)
-        return self.cache.read(entries), sizes
+
+def _joined(found: list[tuple[States, np.ndarray]]) -> tuple[States, np.ndarray]:
+    parts = [part for part, _ in found]
+    scales = None if parts[0].scales is None else np.concatenate([part.scales for part in parts])
+    states, lengths = (np.concatenate([getattr(part, name) for part in parts]) for name in ("states", "lengths"))
+    return States(states, lengths, scales), np.concatenate([sizes for _, sizes in found])

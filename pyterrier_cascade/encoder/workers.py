@@ -3,10 +3,14 @@
 import contextlib
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
+
+AHEAD = 2
+"""How many items wait for each thread."""
 
 _idle: dict[int, "Pool"] = {}
 """Threads that nobody uses, by their number."""
@@ -94,8 +98,21 @@ class Pool:
             barrier.abort()
 
     def map(self, work: Callable, items: Iterable) -> Iterator:
-        """Returns the results in order; whoever is free takes the next item."""
-        return self._threads.map(work, items)
+        """Returns the results in order; whoever is free takes the next item.
+
+        The calling thread makes the items while others are worked on, some for each thread ahead.
+        """
+        begun: deque[Future] = deque()
+        try:
+            for item in items:
+                begun.append(self._threads.submit(work, item))
+                if len(begun) > AHEAD * self.n_threads:
+                    yield begun.popleft().result()
+            while begun:
+                yield begun.popleft().result()
+        finally:
+            for one in begun:
+                one.cancel()
 
     def close(self) -> None:
         """Waits for the work under way and ends the threads; work that has not begun is dropped."""
