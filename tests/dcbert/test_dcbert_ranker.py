@@ -1,4 +1,5 @@
 import pickle
+import threading
 
 import numpy as np
 import pandas as pd
@@ -10,6 +11,7 @@ from few_docs import DOCS
 
 from pyterrier_cascade import BM25, DCBERT, DocumentCache, RelativeCost, RelativeTokenCost
 from pyterrier_cascade.dcbert import loaded
+from pyterrier_cascade.dcbert.shards import Shard
 
 COSTS = ["q_cost", "q_cost_full", "q_token_cost", "q_token_cost_full"]
 
@@ -164,6 +166,28 @@ def test_a_cache_of_another_document_encoder(dcbert, corpus, candidates, bare, t
         cache.reranker(strange)(candidates)
     with pytest.raises(ValueError, match="has document_length None, this build 9; build with the same settings"):
         dcbert(document_length=9).encode(corpus, tmp_path / "cache")
+
+
+def test_the_disk_fetches_the_next_documents_meanwhile(dcbert, corpus, candidates, tmp_path, monkeypatch):
+    reranker = dcbert.encode(corpus, tmp_path / "cache").reranker()
+    expected, before = reranker(candidates), torch.get_num_threads()
+    told, both, in_time, expect, read = [], threading.Event(), [], Shard.expect, Shard.read
+
+    def noted(*args):
+        told.append(args)
+        if len(told) == 2:
+            both.set()
+        expect(*args)
+
+    # The first question's documents are read when those of the second are on their way.
+    monkeypatch.setattr(Shard, "expect", noted)
+    monkeypatch.setattr(Shard, "read", lambda *args: (in_time.append(both.wait(10)), read(*args)))
+    torch.set_num_threads(1)
+    try:
+        pd.testing.assert_frame_equal(reranker(candidates), expected, check_exact=False, atol=1e-5)
+    finally:
+        torch.set_num_threads(before)
+    assert in_time == [True, True]
 
 
 def test_weights_are_hashed_once_and_again_when_they_changed(dcbert, corpus, candidates, tmp_path, monkeypatch):

@@ -173,6 +173,14 @@ def test_the_next_caller_has_the_same_threads_and_two_at_a_time_have_their_own(t
         assert len(used(three)) == 3 and not used(three) & (inner | outer)
 
 
+def test_items_are_made_a_few_ahead(two_threads):
+    made = []
+    with workers() as pool:
+        results = pool.map(lambda n: n * n, (made.append(n) or n for n in range(20)))
+        assert next(results) == 0 and made == [0, 1, 2, 3, 4]
+        assert [*results] == [n * n for n in range(1, 20)]
+
+
 def test_few_candidates_are_dealt_to_all_threads(encoder, two_threads):
     """After each head anew: eight of ten tokens would be one chunk, and one thread would wait."""
     made, parts = executor(encoder("bert")), []
