@@ -84,8 +84,8 @@ def train(options: argparse.Namespace) -> None:
             found = measured(ranker(lists[2].drop(columns="label")), lists[2])
             row = key | {
                 "seconds": round(seconds, 1),
-                "values": found.to_dict(),
-                "history": ranker.history.to_dict("list"),
+                "values": found.round(6).to_dict(),
+                "history": ranker.history.round(6).to_dict("list"),
             }
             with Path(options.results).open("a") as file:
                 file.write(json.dumps(row) + "\n")
