@@ -24,11 +24,11 @@ def workers() -> Iterator["Pool"]:
 
     Several inputs at once, each on one core, keep more of it busy than one operation after the other shared by all
     cores. Nothing is computed by the calling thread, so that a process forked from it can go on computing. The next
-    caller gets the same threads, for oneDNN sets up anew in each thread what it runs there, which takes as long as a
-    few short texts. After an error they end.
+    caller gets the same threads, for new ones take some milliseconds until they compute as fast. After an error they
+    end.
     """
-    n_threads = torch.get_num_threads()
     with _lock:
+        n_threads = torch.get_num_threads()
         pool = _idle.pop(n_threads, None) or _started(n_threads)
     try:
         yield pool
