@@ -29,21 +29,21 @@ from ir_measures import AP, RR
 
 from pyterrier_cascade import CrossEncoder, FineTune, Tanda, Training
 from pyterrier_cascade.datasets.asnq import SquadShaped, build, select_negatives
+from pyterrier_cascade.datasets.squad import SHELVES
 from pyterrier_cascade.tanda.noise import drops, flipped
 from pyterrier_cascade.tanda.overlap import shared
 from pyterrier_cascade.training import batches
 
 SHARED = Path(os.environ.get("PTC_SHARED", "../shared"))
-FILES = ["squad/dev-v1.1.rebuilt.json.gz", "squadshifts/new_wiki_v1.0.json.gz"]
 KEYS = ("data", "way", "noise", "labels", "questions", "rate", "adapt_rate", "epochs", "adapt_epochs", "seed")
 
 
 def transfer_set(folder: str, labels: list[int], n_questions: int, test: pd.DataFrame) -> pd.DataFrame:
     """Returns labelled candidates: questions drawn with a fixed seed, their answers, two negatives of each label.
 
-    Those that the test asks too are left out, which is one of TREC-QA's.
+    Whatever the labels, they are the same questions. Those that the test asks too are left out: one of TREC-QA's.
     """
-    data = pt.get_dataset("as2:asnq-like/train", folder=folder, negatives=dict.fromkeys(labels, 2), sample_seed=0)
+    data = pt.get_dataset("as2:asnq-like/train", folder=folder, negatives=dict.fromkeys((1, 2, 3), 2), sample_seed=0)
     candidates = data.get_candidates()
     drawn = np.random.default_rng(0).permutation(candidates["qid"].unique())[:n_questions]
     sample = candidates[candidates["qid"].isin(set(drawn))]
@@ -183,7 +183,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     if options.what == "build":
-        build(SquadShaped([str(SHARED / "data" / name) for name in FILES], held_out=0.1), options.folder)
+        files = [str(shelf.locate(name, str(SHARED / "data"))) for name, shelf in SHELVES.items()]
+        build(SquadShaped(files, held_out=0.1), options.folder)
     else:
         {"train": train, "table": table, "speed": speed}[options.what](options)
 

@@ -1,4 +1,4 @@
-"""Frames in and out (DESIGN 3): blocks, ranks, ties, texts, costs, labels."""
+"""Frames in and out: blocks, ranks, ties, texts, costs, labels."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The house (DESIGN 2): public names, rings of imports, lint, and commands that are those of the README."""
+"""The house: public names, rings of imports, lint, and commands that are those of the README."""
 
 import ast
 import re

@@ -94,7 +94,7 @@ class AnswerSelection(AS2Dataset):
     Args:
         collection: Where the questions come from.
         split: One of its splits.
-        mode: The reading (SPEC X-1), without it that of the papers.
+        mode: The reading (X-1), without it that of the papers.
     """
 
     def __init__(self, collection: LabelledCollection, split: str, mode: Mode | None = None):

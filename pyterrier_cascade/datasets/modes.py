@@ -1,4 +1,4 @@
-"""Which questions of a labelled answer-selection set count (SPEC X-1)."""
+"""Which questions of a labelled answer-selection set count (X-1)."""
 
 from enum import Enum
 
@@ -11,7 +11,7 @@ class Mode(str, Enum):
     ``RAW`` keeps every question, ``NO_ALL_MINUS`` those with a correct candidate, ``CLEAN`` those with a correct and
     a wrong one. A question whose candidates are all correct scores AP = RR = 1 whatever the ranking, so results in
     ``NO_ALL_MINUS`` are never below those in ``CLEAN``: say which one a number belongs to. In ``RAW`` a question
-    without a correct candidate counts as zero, so measure MAP and MRR in one of the other two (SPEC X-1).
+    without a correct candidate counts as zero, so measure MAP and MRR in one of the other two (X-1).
     """
 
     RAW = "raw"

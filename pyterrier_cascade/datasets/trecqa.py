@@ -22,7 +22,7 @@ PAIR_COLUMNS = ["qid", "query", "docno", "text", "label"]
 class TrecQA(FiledCollection):
     """TREC-QA; ``train`` is TRAIN-ALL, which is labelled automatically.
 
-    Training uses the ``raw`` questions and testing the ``clean`` ones (SPEC TA-14). The distributed test file has no
+    Training uses the ``raw`` questions and testing the ``clean`` ones (TA-14). The distributed test file has no
     sentence over 40 tokens but the dev file does: they are dropped on reading, before any mode is applied. That
     gives the 82 questions and 1,148 pairs of the literature in ``raw`` and 65 and 1,117 in ``clean``.
 

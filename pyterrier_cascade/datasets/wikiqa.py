@@ -23,8 +23,8 @@ COLUMNS = {"QuestionID": "qid", "Question": "query", "SentenceID": "docno", "Sen
 class WikiQA(FiledCollection):
     """WikiQA with its own question and sentence ids.
 
-    Training uses ``no_all_minus`` and testing ``clean``, as TANDA does (SPEC TA-13); the Cascade Transformer uses
-    ``no_all_minus`` throughout (SPEC CT-38). The clean dev set has 122 questions: the 121 that TANDA prints cannot be
+    Training uses ``no_all_minus`` and testing ``clean``, as TANDA does (TA-13); the Cascade Transformer uses
+    ``no_all_minus`` throughout (CT-38). The clean dev set has 122 questions: the 121 that TANDA prints cannot be
     reached by removing four pairs, and the distributed filtered reference has 122. Eight pairs (2 train, 1 dev,
     5 test) repeat a sentence of the same question under another sentence id; they stay, as in the published counts,
     and since all of them are wrong answers no question changes its kind.

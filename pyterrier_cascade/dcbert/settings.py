@@ -29,7 +29,8 @@ class DCBertTraining(Training):
             backward pass, four times as many.
         negatives: How many of a question's negatives, drawn anew in every epoch, are trained on.
         random_first: The share of the first phase in which negatives are other questions' documents, drawn at random;
-            behind it they are the question's own candidates. The paper's classifier learns in this order only.
+            behind it they are the question's own candidates. It helps a classifier that begins with nothing, as does
+            the paper's.
         loss: ``"pointwise"``, the paper's (DC-7), or ``"listwise"``: cross-entropy over the question's candidates.
         teacher_weight: The share of the teacher in the loss, where there is one.
         watch: What the development questions measure to choose the weights: ``"MAP"``, or the paper's ``"P@10"``

@@ -27,8 +27,8 @@ FRESH = ("scheme", "level", "vectors", "architecture")
 class HierarchicalRanker(NeuralRanker):
     """Scores candidates by word matching that point, pair and list objectives taught together (HR).
 
-    Choose it where there is no pre-trained transformer, or no time for one: it reranks more than ten times as fast as
-    a cross-encoder of 12 layers of 384, and is trained from word vectors, or from nothing, in minutes::
+    Choose it where there is no pre-trained transformer, or no time for one: it reranks about ten times as fast as a
+    cross-encoder of 12 layers of 384, and is trained from word vectors, or from nothing, in minutes::
 
         ranker = HierarchicalRanker("PRI", "list", vectors="glove.6B.300d.txt")
         (bm25 >> ranker).fit(train_topics, train_qrels, dev_topics, dev_qrels)

@@ -1,1 +1,1 @@
-"""Beyond one machine: query blocks and shards over a pool of workers (DESIGN 7 of the project)."""
+"""Beyond one machine: query blocks and shards over a pool of workers."""

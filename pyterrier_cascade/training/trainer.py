@@ -1,4 +1,4 @@
-"""Hugging Face's Trainer with our batches, our measure and our errors (DESIGN 5 of the project)."""
+"""Hugging Face's Trainer with our batches, our measure and our errors."""
 
 import contextlib
 import hashlib

@@ -1,4 +1,4 @@
-"""The cascade as a transformer (CT-24 to CT-35, DESIGN 3)."""
+"""The cascade as a transformer (CT-24 to CT-35)."""
 
 import itertools
 import pickle

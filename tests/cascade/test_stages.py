@@ -1,4 +1,4 @@
-"""A cascade as a pipeline of stages: unfused and compiled are the same (DESIGN 3)."""
+"""A cascade as a pipeline of stages: unfused and compiled are the same."""
 
 import itertools
 import pickle

@@ -1,4 +1,4 @@
-"""The monolithic reranker as a transformer (DESIGN 3)."""
+"""The monolithic reranker as a transformer."""
 
 import io
 import pickle

@@ -94,7 +94,7 @@ def test_four_labels():
     record = nq_record(TEXT, long=[(0, 10)], short=[[(1, 2)]])
     assert labelled(record) == [
         ("Ada wrote it .", 4),
-        # It contains the words, but is not the annotated place (SPEC TA-10).
+        # It contains the words, but is not the annotated place (TA-10).
         ("Then Ada slept .", 3),
         ("So Ada said .", 2),
         ("Nobody knows .", 1),

@@ -13,7 +13,7 @@ from pyterrier_cascade.datasets.asnq import NaturalQuestions, SquadShaped, build
 from pyterrier_cascade.datasets.asnq.official import read_official
 from pyterrier_cascade.datasets.asnq.split import read_question_lists
 
-SIZES = {"train": 57242, "dev": 1336, "test": 1336}  # SPEC CT-37
+SIZES = {"train": 57242, "dev": 1336, "test": 1336}  # CT-37
 
 
 @pytest.fixture

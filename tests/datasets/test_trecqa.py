@@ -8,7 +8,7 @@ from as2_files import trecqa_text
 from pandas.testing import assert_frame_equal
 
 SPLITS = ("train", "dev", "test")
-COUNTS = {  # SPEC TA-14: 1,229/53,417 for training, clean 65/1,117 and 68/1,442; the raw sets are the literature's
+COUNTS = {  # TA-14: 1,229/53,417 for training, clean 65/1,117 and 68/1,442; the raw sets are the literature's
     ("raw", "train"): (1229, 53417, 6410),
     ("raw", "dev"): (82, 1148, 222),
     ("raw", "test"): (100, 1517, 284),

@@ -10,7 +10,7 @@ from as2_files import WIKIQA_HEADER, wikiqa_text
 from ir_measures import AP, RR, iter_calc
 
 SPLITS = ("train", "dev", "test")
-COUNTS = {  # SPEC TA-13; clean dev is printed as 121 questions, which cannot be
+COUNTS = {  # TA-13; clean dev is printed as 121 questions, which cannot be
     ("raw", "train"): (2118, 20360, 1040),
     ("raw", "dev"): (296, 2733, 140),
     ("raw", "test"): (633, 6165, 293),

@@ -1,4 +1,4 @@
-"""Layers one by one are Hugging Face's own forward pass (DESIGN 4)."""
+"""Layers one by one are Hugging Face's own forward pass."""
 
 import re
 

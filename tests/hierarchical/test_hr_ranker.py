@@ -1,4 +1,4 @@
-"""The hierarchical ranker as a transformer (DESIGN 3)."""
+"""The hierarchical ranker as a transformer."""
 
 import json
 import pickle

@@ -1,4 +1,4 @@
-"""Training by torchrun on two processes, with gloo (DESIGN 5)."""
+"""Training by torchrun on two processes, with gloo."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Training a ranker (DESIGN 5): it learns, keeps the best weights, and goes on after a kill."""
+"""Training a ranker: it learns, keeps the best weights, and goes on after a kill."""
 
 import dataclasses
 import os

@@ -1,4 +1,4 @@
-"""ASNQ (SPEC TA-10): its official files, and builders of the like from the Natural Questions and from SQuAD's shape.
+"""ASNQ (TA-10): its official files, and builders of the like from the Natural Questions and from SQuAD's shape.
 
 ::
 

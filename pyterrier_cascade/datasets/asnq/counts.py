@@ -1,4 +1,4 @@
-"""How many pairs have which label, as TANDA's table of ASNQ has it (SPEC TA-10)."""
+"""How many pairs have which label, as TANDA's table of ASNQ has it (TA-10)."""
 
 from collections.abc import Mapping
 

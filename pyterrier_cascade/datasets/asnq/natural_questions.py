@@ -1,4 +1,4 @@
-"""From the original Natural Questions to labelled sentences, as TANDA's section on ASNQ describes it (SPEC TA-10)."""
+"""From the original Natural Questions to labelled sentences, as TANDA's section on ASNQ describes it (TA-10)."""
 
 import re
 from bisect import bisect_left
@@ -40,7 +40,7 @@ class NaturalQuestions:
 
     A sentence has label 4 if it is in a long answer and shares a word with an annotated short answer; 3 if it is in a
     long answer only, even where it happens to contain the words of a short answer; 2 if it is outside and contains
-    them; 1 otherwise (SPEC TA-10). The answers of several annotators are united: a question counts as soon as one of
+    them; 1 otherwise (TA-10). The answers of several annotators are united: a question counts as soon as one of
     them gave both kinds of answer. The official question list has such a question that one of five answered.
     Questions without a long or a short answer, also those answered by yes or no, are left out.
 

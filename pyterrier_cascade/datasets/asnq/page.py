@@ -72,7 +72,7 @@ class Answers:
 
     Args:
         texts: The answers; those without any text are left out.
-        casefold: Whether ``Paris`` counts as ``paris``; exact by default (SPEC TA-10).
+        casefold: Whether ``Paris`` counts as ``paris``; exact by default (TA-10).
     """
 
     def __init__(self, texts: Iterable[str], casefold: bool = False):

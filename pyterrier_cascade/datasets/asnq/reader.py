@@ -27,12 +27,12 @@ TAR = "https://d3t7erp6ge410c.cloudfront.net/tanda-aaai-2020/data/asnq.tar"
 class AsnqBase(LabelledCollection):
     """What ASNQ and its likenesses share: dev becomes dev and test, and negatives may be sampled.
 
-    ``label`` is 1 for the four-way label 4 and 0 for the others; the column ``asnq_label`` keeps all four (SPEC
-    TA-10). All questions count in training; dev and test are measured on those with an answer sentence (SPEC X-1).
+    ``label`` is 1 for the four-way label 4 and 0 for the others; the column ``asnq_label`` keeps all four
+    (TA-10). All questions count in training; dev and test are measured on those with an answer sentence (X-1).
 
     Args:
         folder: Where the files are; without it ``PTC_DATA``.
-        questions: The folder of the Cascade Transformer's question lists (SPEC CT-37). With it a split consists of
+        questions: The folder of the Cascade Transformer's question lists (CT-37). With it a split consists of
             the questions in its list; without it dev is halved by ``split_seed``.
         split_seed: Which half of dev is test.
         negatives: Which wrong answers to keep, and how many of each for a question, as in ``(2, 3)`` or
@@ -122,7 +122,7 @@ class AsnqBase(LabelledCollection):
 
 @dataclass(frozen=True)
 class Asnq(AsnqBase):
-    """ASNQ from its official files, ``train.tsv`` and ``dev.tsv``, plain or gzipped (SPEC TA-10, TA-11).
+    """ASNQ from its official files, ``train.tsv`` and ``dev.tsv``, plain or gzipped (TA-10, TA-11).
 
     They are not downloaded: get the archive, unpack it and name the folder.
     """

@@ -1,4 +1,4 @@
-"""Choosing among the negatives of ASNQ: fewer of them for a small machine, or only some kinds (SPEC TA-24)."""
+"""Choosing among the negatives of ASNQ: fewer of them for a small machine, or only some kinds (TA-24)."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import nsmallest

@@ -1,4 +1,4 @@
-"""Cutting text into sentences. ASNQ's own splitter is not named (SPEC TA-11); this one is plain and always the same."""
+"""Cutting text into sentences. ASNQ's own splitter is not named (TA-11); this one is plain and always the same."""
 
 import re
 from collections.abc import Iterator

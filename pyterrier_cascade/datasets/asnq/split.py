@@ -1,4 +1,4 @@
-"""Halving ASNQ's dev part into dev and test (SPEC CT-37)."""
+"""Halving ASNQ's dev part into dev and test (CT-37)."""
 
 import hashlib
 from collections.abc import Iterable

@@ -36,7 +36,7 @@ class Sentence(NamedTuple):
 
 @dataclass(frozen=True)
 class SquadShaped:
-    """Files in SQuAD's shape as a source of labelled sentences, after ASNQ's recipe (SPEC TA-10).
+    """Files in SQuAD's shape as a source of labelled sentences, after ASNQ's recipe (TA-10).
 
     The document is the article, the long answer is the paragraph that the question was written for, and the short
     answers are all annotated answers; the label is 1 + (contains a short answer) + 2 x (is in the long answer). An
