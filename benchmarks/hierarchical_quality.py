@@ -87,8 +87,9 @@ def train(options: argparse.Namespace) -> None:
                 "values": found.round(6).to_dict(),
                 "history": ranker.history.round(6).to_dict("list"),
             }
-            with Path(options.results).open("a") as file:
-                file.write(json.dumps(row) + "\n")
+            # In one call, so that a kill leaves no half line.
+            with Path(options.results).open("ab", buffering=0) as file:
+                file.write((json.dumps(row) + "\n").encode())
             means = ", ".join(f"{measure} {value:.4f}" for measure, value in found.mean().items())
             print(
                 f"{options.data} {name} seed {seed}: {means}; {len(ranker.history)} epochs, {seconds:.0f} s", flush=True
@@ -118,7 +119,7 @@ def table(options: argparse.Namespace) -> None:
         chosen = [row for row in rows if settings_of(row) == settings]
         names = [name for name in NAMES if any(row["model"] == name for row in chosen)]
         runs = {name: runs_of([row for row in chosen if row["model"] == name]) for name in names}
-        print(f"## {options.data}, test, {settings}; mean (deviation) over seeds\n")
+        print(f"## as2:{MODES[options.data][-1]}test, {settings}; mean (deviation) over seeds\n")
         overview(options.data, runs, chosen)
         significance(runs)
         relations(runs)

@@ -4,6 +4,7 @@ A *block* is one query and its candidates. Rows arrive in any order, with a non-
 rows are addressed by position throughout.
 """
 
+import hashlib
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -218,6 +219,10 @@ def labelled(results: pd.DataFrame, qrels: pd.DataFrame) -> pd.DataFrame:
     Nothing in common between both frames' ids is an error: it is a mistake of types or of data sets.
     """
     pt.validate.columns(qrels, includes=["qid", "docno", "label"])
+    labels = qrels["label"].to_numpy(dtype=float, na_value=np.nan)
+    strange = labels[labels % 1 != 0]
+    if len(strange):
+        raise ValueError(f"labels of qrels must be whole numbers, but {len(strange)} are not, first {strange[0]}")
     positive = qrels[qrels["label"] > 0]
     relevant = set(zip(positive["qid"], positive["docno"], strict=True))
     if len(results) and len(qrels) and not set(results["qid"]) & set(qrels["qid"]):
@@ -245,6 +250,19 @@ def check_labels(candidates: pd.DataFrame, name: str) -> None:
         raise ValueError(f"all {len(candidates)} candidates of the {name} data are positive; it needs negatives too")
 
 
+def digest(candidates: pd.DataFrame | None, qrels: pd.DataFrame, text_field: str) -> str | None:
+    """Returns a hash of ids, texts and labels, by which data are known again; None for None."""
+    if candidates is None:
+        return None
+    found = hashlib.sha256()
+    for table in (candidates, qrels):
+        for name in ("qid", "query", "docno", text_field, "label"):
+            if name in table.columns:
+                values = map(repr, table[name].tolist())
+                found.update("\n".join([repr(name), *values, ""]).encode("utf-8", "surrogatepass"))
+    return found.hexdigest()
+
+
 def mean_average_precision(candidates: pd.DataFrame, score: np.ndarray, qrels: pd.DataFrame) -> float:
     """Returns MAP over the questions of the qrels with at least one positive (X-1), as ir-measures computes it."""
     return _mean("AP", candidates, score, qrels)
@@ -259,8 +277,29 @@ def _mean(name: str, candidates: pd.DataFrame, score: np.ndarray, qrels: pd.Data
     import ir_measures
 
     measure = ir_measures.parse_measure(name)
-    run = candidates[["qid", "docno"]].assign(score=score)
+    return ir_measures.calc_aggregate([measure], judgements(qrels), scored(candidates.assign(score=score)))[measure]
+
+
+def judgements(qrels: pd.DataFrame) -> list:
+    """Returns ir-measures' judgements of the questions with at least one positive (X-1), whatever type ids have."""
+    from ir_measures import Qrel
+
     positive = qrels.loc[qrels["label"] > 0, "qid"]
-    judged = qrels.loc[qrels["qid"].isin(positive), ["qid", "docno", "label"]]
-    to_measures = pt.model.to_ir_measures
-    return ir_measures.calc_aggregate([measure], to_measures(judged), to_measures(run))[measure]
+    rows = qrels[qrels["qid"].isin(positive)]
+    return [
+        Qrel(_name(qid), _name(docno), int(label))
+        for qid, docno, label in zip(rows["qid"], rows["docno"], rows["label"], strict=True)
+    ]
+
+
+def scored(results: pd.DataFrame) -> list:
+    """Returns ir-measures' documents with scores, whatever type ids have."""
+    from ir_measures import ScoredDoc
+
+    columns = (results[name].tolist() for name in ("qid", "docno", "score"))
+    return [ScoredDoc(_name(qid), _name(docno), score) for qid, docno, score in zip(*columns, strict=True)]
+
+
+def _name(value: object) -> str:
+    """Returns an id as pytrec_eval takes it: of half a surrogate pair the process would die."""
+    return str(value).encode("utf-8", "backslashreplace").decode()

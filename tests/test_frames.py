@@ -141,6 +141,38 @@ def test_qrels_of_other_types_are_an_error(results):
         frames.labelled(results, qrels)
 
 
+@pytest.mark.parametrize("label", [0.5, np.nan])
+def test_labels_of_qrels_are_whole_numbers(results, label):
+    qrels = pd.DataFrame({"qid": ["1", "2"], "docno": ["d1", "d3"], "label": [1, label]})
+    message = f"labels of qrels must be whole numbers, but 1 are not, first {label}"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        frames.labelled(results, qrels)
+
+
+@pytest.mark.parametrize(
+    ("qids", "docnos", "labels"),
+    [([1, 1, 2], [7, 8, 7], [0.0, 1.0, 1.0]), (["1", "1", 2], ["\ud800", 8, 7], [0, 1, 1])],
+)
+def test_ids_and_labels_of_other_types_are_measured(qids, docnos, labels):
+    """1/2 for the first question, 1 for the second."""
+    candidates = pd.DataFrame({"qid": qids, "docno": docnos}, dtype=object).infer_objects()
+    found = frames.mean_average_precision(candidates, np.array([2.0, 1.0, 5.0]), candidates.assign(label=labels))
+    assert found == 0.75
+
+
+def test_data_are_known_again_by_ids_texts_and_labels(results):
+    qrels = pd.DataFrame({"qid": ["1"], "docno": ["d1"], "label": [1]})
+    known = frames.digest(results, qrels, "text")
+    assert known == frames.digest(results.copy(), qrels.assign(iteration=0), "text")
+    others = [
+        results.assign(**{name: results[name].iloc[::-1].to_numpy()}) for name in ("qid", "query", "docno", "text")
+    ]
+    digests = {frames.digest(other, qrels, "text") for other in others}
+    digests |= {frames.digest(results, qrels.assign(label=0), "text"), frames.digest(results, qrels, "extra")}
+    assert len(digests) == 6 and known not in digests
+    assert frames.digest(None, qrels, "text") is None
+
+
 def test_map_is_over_questions_with_a_positive():
     """X-1; 1/2 for the question with its positive at rank 2, and nothing for the one without."""
     candidates = pd.DataFrame({"qid": ["1", "1", "2"], "docno": ["a", "b", "a"]})

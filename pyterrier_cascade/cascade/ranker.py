@@ -204,6 +204,7 @@ class Cascade(Staged, PairRanker):
             device=device_of(self.device),
             compute_loss=loss_of(settings, len(heads), [len(epoch) for epoch in epochs]),
             measure_dev=measure_dev if dev is not None else None,
+            dev=frames.digest(dev, dev_qrels, self.text_field),
             verbose=self.verbose,
             parts_rest=settings.heads == "sampled",
         )

@@ -50,15 +50,12 @@ class WordVectors(nn.Module):
 
     def get_extra_state(self) -> torch.Tensor:
         """Returns the vocabulary as bytes, which travel with the weights."""
-        return (
-            torch.frombuffer(bytearray("\n".join(self.words).encode()), dtype=torch.uint8).clone()
-            if self.words
-            else (torch.zeros(0, dtype=torch.uint8))
-        )
+        text = "\n".join(self.words).encode("utf-8", "surrogatepass")
+        return torch.from_numpy(np.frombuffer(text, dtype=np.uint8).copy())
 
     def set_extra_state(self, state: torch.Tensor) -> None:
         """Takes the vocabulary that :meth:`get_extra_state` returned."""
-        text = bytes(state.numpy()).decode()
+        text = bytes(state.numpy()).decode("utf-8", "surrogatepass")
         self.words = text.split("\n") if text else []
 
     def _load_from_state_dict(self, state_dict, prefix, *args, **kwargs):

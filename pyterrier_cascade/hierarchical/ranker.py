@@ -1,5 +1,6 @@
 """Hierarchical ranking over results frames."""
 
+import os
 import warnings
 
 import numpy as np
@@ -57,7 +58,7 @@ class HierarchicalRanker(NeuralRanker):
         scheme: str = "PRI",
         level: str = "list",
         *,
-        vectors: str | None = None,
+        vectors: str | os.PathLike | None = None,
         architecture: HierarchicalArchitecture = HierarchicalArchitecture(),
         model: str | Checkpoint | None = None,
         precision: str = "fp32",
@@ -66,6 +67,7 @@ class HierarchicalRanker(NeuralRanker):
         text_field: str = "text",
         training: HierarchicalTraining = HierarchicalTraining(),
     ):
+        vectors = None if vectors is None else os.fspath(vectors)
         fresh = {"scheme": scheme, "level": level, "vectors": vectors, "architecture": architecture}
         if model is None:
             scheme_of(scheme, level)
@@ -142,6 +144,7 @@ class HierarchicalRanker(NeuralRanker):
 
         check_alone(f"a {type(self).__name__}")
         queries, texts = frames.texts(train, "query"), frames.texts(train, self.text_field)
+        fresh = self.model.loaded.untrained is not None
         module = prepare(self.model.loaded, [*queries, *texts], self.training.seed)
         labels = train["label"].to_numpy(dtype=np.int64)
         examples = Examples(self._pairs(queries, texts), labels, frames.Blocks.of(train).codes)
@@ -150,10 +153,18 @@ class HierarchicalRanker(NeuralRanker):
         def measure_dev() -> float:
             return frames.mean_average_precision(dev, score(module, dev_pairs, self.token_budget), dev_qrels)
 
-        history = train_model(module, examples, self.training, measure_dev if dev is not None else None, self.verbose)
-        # The vectors decide their width; who loads the weights again must know it.
-        if self.model.options:
-            self.model.options["architecture"] = module.architecture
+        history = train_model(
+            module,
+            examples,
+            self.training,
+            measure_dev=measure_dev if dev is not None else None,
+            dev=frames.digest(dev, dev_qrels, self.text_field),
+            verbose=self.verbose,
+        )
+        if fresh:
+            # The vectors decide their width; who builds the model for these weights again must know it.
+            made = {name: module.config[name] for name in ("scheme", "level", "vectors")}
+            self.model.options = made | {"architecture": module.architecture}
         self.model.mark_fitted(history, trained=True)
 
     def attention(self, question: str, answer: str) -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import ir_measures
 import numpy as np
 import pandas as pd
-import pyterrier as pt
 from ir_measures import AP, RR
 
+from pyterrier_cascade import frames
 from pyterrier_cascade.hierarchical.ranker import HierarchicalRanker
 
 MEASURES = (AP, RR)
@@ -38,21 +39,29 @@ class Runs:
     ) -> "Runs":
         """Trains a ranker once for each seed, on weights of their own, and measures it; the ranker stays as it is.
 
+        With a ``folder`` in its training each seed has a folder in it, and a call that was killed goes on.
+
         Args:
-            ranker: What is trained; its ``training`` says how.
+            ranker: What is trained, not trained yet; its ``training`` says how.
             train: Labelled candidates, as ``dataset.get_candidates()`` gives them.
             dev: The same of the development questions, or None.
             test: The same of the test questions; those without a positive are not measured (X-1).
-            measures: Of ir-measures.
+            measures: Of ir-measures, or their names.
             seeds: Decide fresh weights and the order of the data.
         """
-        values, histories = {}, {}
+        seeds, values, histories = list(seeds), {}, {}
+        if not seeds or len(set(seeds)) < len(seeds):
+            raise ValueError(f"seeds={seeds}; give at least one, and none twice")
+        if ranker.model.loaded.untrained is None:
+            raise ValueError(f"every seed would go on from the same weights: {ranker!r} is trained; give a fresh one")
+        frames.validate(test, context=ranker, text_field=ranker.text_field)
+        frames.check_labels(test, "test")
+        measures = [ir_measures.parse_measure(one) if isinstance(one, str) else one for one in measures]
         for seed in seeds:
-            one = ranker.apart().with_training(seed=seed).fit_candidates(train, dev)
+            folder = ranker.training.folder and str(Path(ranker.training.folder) / f"seed-{seed}")
+            one = ranker.apart().with_training(seed=seed, folder=folder).fit_candidates(train, dev)
             values[seed] = measured(one(test.drop(columns="label")), test, measures)
             histories[seed] = one.history
-        if not values:
-            raise ValueError("there are no seeds to train with; give at least one")
         return cls(pd.concat(values, names=["seed"]), histories)
 
     @property
@@ -103,8 +112,6 @@ def _p(test, ours: pd.Series, theirs: pd.Series) -> float:
 
 def measured(results: pd.DataFrame, judged: pd.DataFrame, measures: Sequence = MEASURES) -> pd.DataFrame:
     """Returns each question's measures: index ``qid``, a column for each measure; only questions with a positive."""
-    positive = judged.loc[judged["label"] > 0, "qid"]
-    judged = judged.loc[judged["qid"].isin(positive), ["qid", "docno", "label"]]
-    found = ir_measures.iter_calc(measures, pt.model.to_ir_measures(judged), pt.model.to_ir_measures(results))
+    found = ir_measures.iter_calc(measures, frames.judgements(judged), frames.scored(results))
     table = pd.DataFrame([(one.query_id, str(one.measure), one.value) for one in found], columns=["qid", "of", "value"])
     return table.pivot(index="qid", columns="of", values="value")[list(map(str, measures))].rename_axis(columns=None)

@@ -12,8 +12,9 @@ class HierarchicalTraining(Training):
     """How a hierarchical ranker's ``fit`` trains; the defaults are the paper's for WikiQA (HR-8, HR-15, HR-17, HR-30).
 
     What :class:`~pyterrier_cascade.Training` says holds but for this: a step is ``questions_per_batch`` questions with
-    all their candidates; ``tokens_per_batch`` are the words that one core computes at a time, and only bound the
-    memory; the rate is constant after the warm-up; a training with a ``folder`` is kept after every epoch.
+    all their candidates; ``tokens_per_batch`` are the words that one core computes at a time, about, and only bound the
+    memory, but a question is never divided (HR-11); the rate is constant after the warm-up; a training with a
+    ``folder`` is kept after every epoch.
 
     Args:
         questions_per_batch: The questions of a step (HR-30).

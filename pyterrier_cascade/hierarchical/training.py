@@ -5,11 +5,10 @@ each core computes the gradients of a part of its questions, which the Trainer's
 for all, has no place for.
 """
 
-import hashlib
 import json
 import os
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +24,7 @@ from pyterrier_cascade.hierarchical.model import CompareAggregate
 from pyterrier_cascade.hierarchical.packing import Pairs
 from pyterrier_cascade.hierarchical.scoring import PRECISIONS
 from pyterrier_cascade.hierarchical.settings import HierarchicalTraining
+from pyterrier_cascade.training.identity import identity, refuse_another
 
 STATE = "hierarchical-training.safetensors"
 
@@ -48,6 +48,11 @@ class Examples:
         order = np.argsort(self.groups, kind="stable")
         return np.split(order, np.cumsum(np.bincount(self.groups))[:-1])
 
+    def arrays(self) -> list[np.ndarray]:
+        """Returns what the examples are, to tell one training from another."""
+        texts = [values for one in (self.pairs.questions, self.pairs.answers) for values in (one.ids, one.lengths)]
+        return [*texts, self.pairs.question, self.labels, self.groups]
+
 
 def steps(n_questions: int, settings: HierarchicalTraining, epoch: int) -> list[np.ndarray]:
     """Returns the questions of each step of an epoch: all of them, in another order every time."""
@@ -62,7 +67,7 @@ def parts(n_words: np.ndarray, budget: int) -> list[list[int]]:
 
     Args:
         n_words: The words of each question with all its candidates, ``(n,)``.
-        budget: The words of a part, unless one question has more: it is never divided (HR-11).
+        budget: The words of a part, about; a question is never divided (HR-11).
     """
     n_parts = 2 * -(-int(n_words.sum()) // (2 * budget))
     found, loads = [[] for _ in range(n_parts)], np.zeros(n_parts)
@@ -162,7 +167,9 @@ def train_model(
     module: CompareAggregate,
     examples: Examples,
     settings: HierarchicalTraining,
+    *,
     measure_dev: Callable[[], float] | None,
+    dev: str | None,
     verbose: bool,
 ) -> list[dict]:
     """Trains a backbone in place and returns the course of the training, a row for each epoch.
@@ -174,11 +181,12 @@ def train_model(
         examples: What it is trained on.
         settings: How.
         measure_dev: Returns MAP on the development questions with the weights as they are; None without such.
+        dev: A hash of these questions, by which a kept training is known again.
         verbose: Whether to show a progress bar.
     """
     trainer = Trainer(module, examples, settings)
     history, best = [], None
-    folder = None if settings.folder is None else Folder(settings, module, examples)
+    folder = None if settings.folder is None else Folder(settings, module, examples, dev)
     if folder is not None:
         history, best = folder.resume(trainer)
     total = settings.epochs * trainer.n_steps
@@ -213,18 +221,12 @@ class Folder:
         settings: How is trained.
         module: What is trained, as it is before.
         examples: What it is trained on.
+        dev: A hash of the development data; None without such.
     """
 
-    def __init__(self, settings: HierarchicalTraining, module: CompareAggregate, examples: Examples):
+    def __init__(self, settings: HierarchicalTraining, module: CompareAggregate, examples: Examples, dev: str | None):
         self.path = Path(settings.folder) / STATE
-        digest = hashlib.sha256()
-        for tensor in weights_of(module).values():
-            digest.update(tensor.numpy())
-        pairs = examples.pairs
-        for values in (pairs.questions.ids, pairs.answers.ids, pairs.answers.lengths, examples.labels, examples.groups):
-            digest.update(np.ascontiguousarray(values))
-        self.run = {name: value for name, value in asdict(settings).items() if name not in ("folder", "save_every")}
-        self.run["data_and_weights"] = digest.hexdigest()
+        self.run = identity(settings, module, examples.arrays(), dev)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -251,14 +253,7 @@ class Folder:
 
         with safe_open(self.path, "pt") as file:
             note = file.metadata()
-        before = json.loads(note["run"])
-        differing = [name for name in self.run if before.get(name) != self.run[name]]
-        if differing:
-            raise ValueError(
-                f"{self.path.parent} holds another training: "
-                + ", ".join(f"{name} was {before.get(name)!r} and is {self.run[name]!r}" for name in differing)
-                + "; give another HierarchicalTraining.folder, or remove this one"
-            )
+        refuse_another(self.path.parent, json.loads(note["run"]), self.run, HierarchicalTraining)
         state, history = load_file(self.path), json.loads(note["history"])
         with torch.no_grad():
             for name, tensor in trainer.module.state_dict(keep_vars=True).items():

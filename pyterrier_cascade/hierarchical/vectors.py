@@ -129,6 +129,8 @@ def _binary(path: Path) -> Iterator[Entry]:
             if len(values) < 4 * width:
                 raise ValueError(f"{path} ends in word {number} of {n_words}; is the download complete?")
             vector = np.frombuffer(values, dtype="<f4")
+            if not np.isfinite(vector).all():
+                raise ValueError(f"word {number} of {path} has a vector with what is no number; get it again")
             yield word.lstrip(b"\n").decode("utf-8", "replace"), lambda vector=vector: vector
 
 

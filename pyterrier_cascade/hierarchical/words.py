@@ -57,10 +57,11 @@ class WordTokenizer:
 
     def save_pretrained(self, path: str) -> None:
         """Writes the vocabulary, a word a line."""
-        (Path(path) / VOCABULARY).write_text("".join(f"{word}\n" for word in self.words), encoding="utf-8", newline="")
+        text = "".join(f"{word}\n" for word in self.words)
+        (Path(path) / VOCABULARY).write_bytes(text.encode("utf-8", "surrogatepass"))
 
     @classmethod
     def from_pretrained(cls, path: str, lowercase: bool = True) -> "WordTokenizer":
         """Returns the tokenizer of a folder."""
-        text = (Path(path) / VOCABULARY).read_bytes().decode()
+        text = (Path(path) / VOCABULARY).read_bytes().decode("utf-8", "surrogatepass")
         return cls(text.split("\n")[:-1], lowercase)

@@ -1,14 +1,13 @@
 """Hugging Face's Trainer with our batches, our measure and our errors."""
 
 import contextlib
-import hashlib
 import json
 import os
 import random
 import shutil
 import tempfile
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +22,7 @@ from pyterrier_cascade.encoder.pairs import TokenPairs
 from pyterrier_cascade.quiet import quiet
 from pyterrier_cascade.training.attention import fast_attention
 from pyterrier_cascade.training.batches import epoch_batches
+from pyterrier_cascade.training.identity import identity, refuse_another
 from pyterrier_cascade.training.processes import agreed, dealt, share, warn_if_alone
 from pyterrier_cascade.training.settings import Training
 
@@ -87,6 +87,7 @@ def train_model(
     device: torch.device,
     compute_loss: Callable,
     measure_dev: Callable[[str], dict[str, float]] | None,
+    dev: str | None,
     verbose: bool,
     parts_rest: bool = False,
 ) -> list[dict]:
@@ -104,6 +105,7 @@ def train_model(
         compute_loss: Of the module, a batch's inputs, its labels, and its number in the training: the mean loss.
         measure_dev: Of a precision: measures of the module as it is, on the development questions. That which the
             settings watch chooses the best weights. None without such questions.
+        dev: A hash of these questions, by which a kept training is known again.
         verbose: Whether to show a progress bar.
         parts_rest: Whether there are steps in which some weights have no part, which several processes must know.
     """
@@ -118,7 +120,7 @@ def train_model(
     with _folder(settings) as folder, _own_random_state(), quiet(), fast_attention(module, device):
         arguments.output_dir = str(folder)
         if settings.folder:
-            agreed(lambda: _claim(folder, settings, module, examples))
+            agreed(lambda: _claim(folder, settings, module, examples, dev))
         course = _Course(settings, epochs, n_processes, measure_dev is not None, verbose)
         trainer = _Trainer(
             model=module,
@@ -284,25 +286,11 @@ def _folder(settings: Training):
     yield folder
 
 
-def _claim(folder: Path, settings: Training, module: torch.nn.Module, examples: Examples) -> None:
+def _claim(folder: Path, settings: Training, module: torch.nn.Module, examples: Examples, dev: str | None) -> None:
     """Notes in the folder what is trained there; another training there is an error, not a wrong continuation."""
-    digest = hashlib.sha256()
-    for tensor in weights_of(module).values():
-        digest.update(tensor.numpy())
-    for values in examples.arrays():
-        digest.update(np.ascontiguousarray(values))
-    run = {k: v for k, v in asdict(settings).items() if k not in ("folder", "save_every")}
-    run["data_and_weights"] = digest.hexdigest()
-    note = folder / RUN
+    run, note = identity(settings, module, examples.arrays(), dev), folder / RUN
     if note.exists():
-        before = json.loads(note.read_text())
-        differing = [name for name in run if before.get(name) != run[name]]
-        if differing:
-            raise ValueError(
-                f"{folder} holds another training: "
-                + ", ".join(f"{name} was {before.get(name)!r} and is {run[name]!r}" for name in differing)
-                + "; give another Training.folder, or remove this one"
-            )
+        refuse_another(folder, json.loads(note.read_text()), run, Training)
     else:
         _write(note, json.dumps(run, indent=1).encode())
 

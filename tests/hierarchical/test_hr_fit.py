@@ -7,6 +7,7 @@ import signal
 import time
 from dataclasses import replace
 from itertools import chain
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -15,9 +16,10 @@ import torch
 from hr_lists import DEV, QUICK, SMALL, TEST, TRAIN, ranker, vector_file
 from safetensors import safe_open
 
-from pyterrier_cascade import frames
+from pyterrier_cascade import HierarchicalRanker, frames
 from pyterrier_cascade.encoder.workers import workers
 from pyterrier_cascade.hierarchical.loading import build
+from pyterrier_cascade.hierarchical.losses import list_loss
 from pyterrier_cascade.hierarchical.schemes import EQUATIONS
 from pyterrier_cascade.hierarchical.training import Examples, Trainer, parts, steps
 
@@ -197,15 +199,16 @@ def test_vectors_are_frozen_or_tuned_at_their_rate(tmp_path):
     """HR-8, HR-30: words of the training data move by their own rate, others and the unknown word never."""
     path, one = vector_file(tmp_path), TRAIN[TRAIN["qid"] == "1-0"]
 
-    def moved(rate, seed=0):
+    in_file = {line.split()[0]: np.float32(line.split()[1:]) for line in Path(path).read_text().splitlines()}
+
+    def moved(rate):
         training = replace(QUICK, epochs=1, embedding_rate=rate)
-        made = ranker(vectors=path, training=training).fit_candidates(one)
-        module = made.model.loaded.module
-        start = ranker(vectors=path, training=replace(training, embedding_rate=None)).fit_candidates(one)
-        before = start.model.loaded.module
-        assert torch.equal(module.vectors.rest, before.vectors.rest)
-        assert (module.vectors.tuned[0] == 0).all()
-        return (module.vectors.tuned - before.vectors.tuned).abs().max().item()
+        vectors = ranker(vectors=path, training=training).fit_candidates(one).model.loaded.module.vectors
+        n_tuned = len(vectors.tuned) - 1
+        assert 0 < n_tuned < len(vectors.words) and (vectors.tuned[0] == 0).all()
+        assert np.array_equal(vectors.rest, [in_file[word] for word in vectors.words[n_tuned:]])
+        before = np.array([in_file[word] for word in vectors.words[:n_tuned]])
+        return np.abs(vectors.tuned[1:].detach().numpy() - before).max()
 
     assert moved(None) == 0
     assert moved(1e-3) == pytest.approx(1e-3, rel=1e-2)
@@ -241,8 +244,14 @@ def test_a_question_of_2000_candidates_is_one_step():
         qid="1", query="which ship ?"
     )
     assert len(many) == 2_000
-    made = ranker(training=replace(QUICK, epochs=1, tokens_per_batch=500)).fit_candidates(many)
+    made = ranker("CA", "list", training=replace(QUICK, epochs=1, tokens_per_batch=500))
+    fresh = made.apart().with_training(learning_rate=1e-12).fit_candidates(many)
+    made.fit_candidates(many)
     assert len(made.history) == 1 and made.history["update"].item() == 1
+    # No candidate is left out (HR-11, HR-30): the loss is that over all of them.
+    scores = fresh(many).set_index("docno")["score"].reindex(many["docno"]).to_numpy()
+    expected = list_loss(torch.tensor(scores), torch.tensor(many["label"].tolist())).item()
+    assert made.history["loss"].item() == pytest.approx(expected, rel=1e-5)
 
 
 def test_bf16_learns():
@@ -294,8 +303,52 @@ def test_a_folder_of_another_training_is_refused(tmp_path):
     message = f"{tmp_path} holds another training: margin was 0.8 and is 0.5; give another HierarchicalTraining.folder"
     with pytest.raises(ValueError, match=re.escape(message)):
         ranker(training=replace(training, margin=0.5)).fit_candidates(TRAIN, DEV)
+    for message, other, train, dev in (
+        ("data_and_weights", {}, TRAIN.iloc[5:], DEV),
+        ("data_and_weights", {"level": "point"}, TRAIN, DEV),
+        ("data_and_weights", {"architecture": replace(SMALL, k_max=(1, 1))}, TRAIN, DEV),
+        ("development_data", {}, TRAIN, DEV.iloc[5:]),
+        ("development_data", {}, TRAIN, None),
+    ):
+        with pytest.raises(ValueError, match=f"holds another training: {message} was"):
+            ranker(training=training, **other).fit_candidates(train, dev)
+
+
+def test_levels_that_share_weights_are_other_trainings(tmp_path):
+    """MTL's levels have the same weights and losses; the level that is scored by decides the epoch that is kept."""
+    training = replace(QUICK, epochs=1, folder=str(tmp_path))
+    ranker("MTL", "point", training=training).fit_candidates(TRAIN, DEV)
     with pytest.raises(ValueError, match="holds another training: data_and_weights was"):
-        ranker(training=training).fit_candidates(TRAIN.iloc[5:], DEV)
+        ranker("MTL", "list", training=training).fit_candidates(TRAIN, DEV)
+
+
+def test_a_saved_fresh_ranker_takes_the_width_of_its_vectors(tmp_path):
+    ranker(vectors=vector_file(tmp_path, width=12)).save_pretrained(str(tmp_path / "fresh"))
+    made = HierarchicalRanker.from_pretrained(str(tmp_path / "fresh"), training=replace(QUICK, epochs=1))
+    made.fit_candidates(TRAIN)
+    before = made(TEST)
+    pd.testing.assert_frame_equal(made.apart()(TEST), before)
+    with pytest.raises(FloatingPointError):
+        made.with_training(learning_rate=1e37).fit_candidates(TRAIN)
+    pd.testing.assert_frame_equal(made(TEST), before)
+
+
+def test_numbers_as_ids_and_float_labels():
+    by_number = [
+        frame.assign(qid=pd.factorize(frame["qid"])[0], label=frame["label"].astype(float)) for frame in (TRAIN, DEV)
+    ]
+    made = ranker(training=replace(QUICK, epochs=2)).fit_candidates(*by_number)
+    expected = ranker(training=replace(QUICK, epochs=2)).fit_candidates(TRAIN, DEV)
+    pd.testing.assert_frame_equal(made.history, expected.history)
+
+
+def test_half_a_surrogate_pair_is_a_word(tmp_path):
+    odd = TRAIN.assign(text=pd.Series([text + " \ud800" for text in TRAIN["text"]], dtype=object))
+    made = ranker(training=replace(QUICK, epochs=1)).fit_candidates(odd)
+    assert "\ud800" in made.model.loaded.module.vectors.words
+    before = made(TEST)
+    made.save_pretrained(str(tmp_path))
+    pd.testing.assert_frame_equal(HierarchicalRanker.from_pretrained(str(tmp_path))(TEST), before)
 
 
 def test_an_unwritable_folder_is_an_error_before_training(tmp_path):

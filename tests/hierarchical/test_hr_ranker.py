@@ -120,6 +120,10 @@ def test_saved_before_training_it_says_so(tmp_path, results):
         HierarchicalRanker.from_pretrained(str(tmp_path))(results)
 
 
+def test_a_path_of_vectors_is_its_name(tmp_path):
+    assert repr(HierarchicalRanker(vectors=tmp_path)) == f"HierarchicalRanker('PRI', 'list', vectors={str(tmp_path)!r})"
+
+
 def test_names_can_be_typed_back_in():
     for made, shown in [
         (HierarchicalRanker(), "HierarchicalRanker('PRI', 'list')"),

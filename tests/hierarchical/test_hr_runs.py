@@ -11,6 +11,7 @@ from ir_measures import AP, RR, P
 
 from pyterrier_cascade import Runs
 from pyterrier_cascade.hierarchical.runs import measured
+from pyterrier_cascade.hierarchical.training import Trainer
 
 
 def runs(*rows_of_seeds) -> Runs:
@@ -72,8 +73,43 @@ def test_seeds_are_trained_apart():
     pd.testing.assert_frame_equal(made.values.loc[1], expected)
     pd.testing.assert_frame_equal(made.histories[1], alone.history)
     assert not made.values.loc[0].equals(made.values.loc[1])
-    with pytest.raises(ValueError, match="there are no seeds to train with; give at least one"):
-        Runs.of(template, TRAIN, DEV, TEST, seeds=())
+
+
+def test_a_call_that_was_killed_goes_on(tmp_path, monkeypatch):
+    """Each seed has its folder: what is there is not trained again."""
+    template = ranker(training=replace(QUICK, epochs=1, folder=str(tmp_path)))
+    made = Runs.of(template, TRAIN, DEV, TEST, ["AP", P @ 1], seeds=(0, 1))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["seed-0", "seed-1"]
+    assert list(made.values.columns) == ["AP", "P@1"]
+    monkeypatch.setattr(Trainer, "epoch", None)
+    again = Runs.of(template, TRAIN, DEV, TEST, ["AP", P @ 1], seeds=(0, 1))
+    pd.testing.assert_frame_equal(again.values, made.values)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"seeds": ()}, "seeds=[]; give at least one, and none twice"),
+        ({"seeds": (0, 1, 0)}, "seeds=[0, 1, 0]; give at least one, and none twice"),
+        ({"test": TEST.assign(label=0)}, "no positive among the 100 candidates of the test data"),
+        ({"test": TEST.drop(columns="label")}, "label"),
+        ({"test": TEST.drop(columns="text")}, "text"),
+        ({"measures": ["MAPP"]}, "MAPP"),
+    ],
+)
+def test_what_cannot_be_run_is_said_before_a_training(more, message, monkeypatch):
+    monkeypatch.setattr(Trainer, "epoch", None)
+    with pytest.raises(Exception, match=re.escape(message)) as error:
+        Runs.of(ranker(), **({"train": TRAIN, "dev": DEV, "test": TEST} | more))
+    assert not isinstance(error.value, TypeError)
+
+
+def test_a_trained_ranker_is_refused():
+    made = ranker(training=replace(QUICK, epochs=1)).fit_candidates(TRAIN)
+    with pytest.raises(
+        ValueError, match=r"every seed would go on from the same weights: <.*> is trained; give a fresh"
+    ):
+        Runs.of(made, TRAIN, DEV, TEST)
 
 
 def test_questions_without_a_positive_are_not_measured():

@@ -62,6 +62,9 @@ def test_binary(tmp_path):
     content = b"2 3\nthe " + struct.pack("<3f", 1, 2, 3) + b"\ntown " + struct.pack("<3f", 4, 5, 6) + b"\n"
     words, found = read(write(tmp_path, content, "news.bin"), {"town"}, 1)
     assert words == ["town", "the"] and found.tolist() == [[4, 5, 6], [1, 2, 3]]
+    nan = content.replace(struct.pack("<f", 5), struct.pack("<f", np.nan))
+    with pytest.raises(ValueError, match=r"^word 2 of .*news.bin has a vector with what is no number; get it again$"):
+        read(write(tmp_path, nan, "news.bin"), (), 9)
     with pytest.raises(ValueError, match=re.escape("news.bin ends in word 2 of 2; is the download complete?")):
         read(write(tmp_path, content[:-5], "news.bin"), (), 9)
     with pytest.raises(ValueError, match=re.escape("is a fastText model; give its text file instead")):

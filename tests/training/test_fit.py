@@ -5,6 +5,7 @@ import os
 import pickle
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ import torch
 from pandas.testing import assert_frame_equal
 from safetensors.torch import load_file
 
-from pyterrier_cascade import DCBERT, CrossEncoder, DCBertTraining, Tanda, Training, frames
+from pyterrier_cascade import DCBERT, Cascade, CascadeTraining, CrossEncoder, DCBertTraining, Tanda, Training, frames
 from pyterrier_cascade.crossencoder.model import loss, relevance
 
 QUICK = Training(learning_rate=3e-3, epochs=4, tokens_per_batch=100, patience=4, precision="fp32")
@@ -190,8 +191,23 @@ def test_a_folder_of_another_training_is_refused(tiny_bert, tmp_path):
     message = f"{tmp_path} holds another training: learning_rate was 2e-05 and is 0.001; give another Training.folder"
     with pytest.raises(ValueError, match=re.escape(message)):
         CrossEncoder.from_pretrained(tiny_bert, training=other).fit_candidates(TRAIN, DEV)
+    for message, train, dev in (
+        ("data_and_weights", TRAIN.iloc[3:], DEV),
+        ("development_data", TRAIN, DEV.iloc[3:]),
+        ("development_data", TRAIN, None),
+    ):
+        with pytest.raises(ValueError, match=f"holds another training: {message} was"):
+            CrossEncoder.from_pretrained(tiny_bert, training=training).fit_candidates(train, dev)
+
+
+def test_a_folder_of_another_pooling_is_refused(tiny_bert, tmp_path):
+    """Which weights do not show; where the encoder lies makes no difference."""
+    training = CascadeTraining(epochs=1, folder=str(tmp_path / "kept"))
+    Cascade.from_pretrained(tiny_bert, layers=(1, 2), training=training).fit_candidates(TRAIN)
+    moved = shutil.copytree(tiny_bert, tmp_path / "moved")
+    Cascade.from_pretrained(str(moved), layers=(1, 2), training=training).fit_candidates(TRAIN)
     with pytest.raises(ValueError, match="holds another training: data_and_weights was"):
-        CrossEncoder.from_pretrained(tiny_bert, training=training).fit_candidates(TRAIN.iloc[3:], DEV)
+        Cascade.from_pretrained(tiny_bert, layers=(1, 2), pooling="cls", training=training).fit_candidates(TRAIN)
 
 
 def test_a_half_written_checkpoint_is_not_taken_for_whole(tiny_bert, tmp_path):
