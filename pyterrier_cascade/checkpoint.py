@@ -139,6 +139,9 @@ class Checkpoint:
         state = self.__dict__.copy()
         state["_weights"] = (self._weights or self._state()) if self.fitted else None
         state["_loaded"] = state["_lock"] = None
+        # What loaded the folder before, such as a pool's worker, knows by this that it was written anew.
+        stats = [(path.name, path.stat()) for path in sorted(Path(self.source).glob("*.safetensors"))]
+        state["_files"] = [(name, stat.st_mtime_ns, stat.st_size) for name, stat in stats]
         return state
 
     def __setstate__(self, state):

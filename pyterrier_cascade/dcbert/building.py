@@ -85,8 +85,8 @@ class Builder:
             if not (self.folder / META).is_file():
                 writer.publish(META, files.sealed(dict(self.meta)))
         there = read_meta(self.folder)
-        # The fingerprint says which model it is; its name may be a path.
-        for key in sorted((self.meta.keys() | there.keys()) - {files.SEAL, "model"}):
+        # The fingerprint says which encoder it is; its name may be a path, and what joins its states another one.
+        for key in sorted((self.meta.keys() | there.keys()) - {files.SEAL, "model", "parts"}):
             old, new = there.get(key), self.meta.get(key)
             if old != new:
                 raise ValueError(
@@ -208,15 +208,20 @@ class Builder:
 
     def _end(self, writer: files.Writer, fields: dict[str, int]) -> None:
         there, beyond = read_end(self.folder), shard_numbers(self.folder)[-1:]
-        if (there and there["n_documents"] != fields["n_documents"]) or (beyond and beyond[0] >= fields["n_shards"]):
-            size = f"{there['n_documents']} documents" if there else f"{beyond[0] + 1} shards or more"
-            raise ValueError(
-                f"{str(self.folder)!r} was made from another corpus: of {size}, where this one has "
-                f"{fields['n_documents']} documents in {fields['n_shards']} shards; give the same corpus, or another "
-                "path"
-            )
+        here = f"{fields['n_documents']} documents in {fields['n_shards']} shards"
+        if there and there["n_documents"] != fields["n_documents"]:
+            raise self.other_size(f"{there['n_documents']} documents", here)
+        if beyond and beyond[0] >= fields["n_shards"]:
+            raise self.other_size(f"{beyond[0] + 1} shards or more", here)
         if not there:
             writer.publish(END, files.sealed(fields))
+
+    def other_size(self, there: str, here: str) -> ValueError:
+        """Returns the error for a corpus of another size."""
+        return ValueError(
+            f"{str(self.folder)!r} was made from another corpus: of {there}, where this one has {here}; give the same "
+            "corpus, or another path"
+        )
 
 
 class SortedRuns:
@@ -257,8 +262,10 @@ class Units:
         self._seen, self._unwritten = SortedRuns(), {}
 
     def __iter__(self) -> Iterator[Unit]:
-        first = True
+        first, end = True, read_end(self.builder.folder)
         for number, documents in enumerate(self.builder.chunks(self.corpus)):
+            if end and documents and number >= end["n_shards"]:
+                raise self.builder.other_size(f"{end['n_documents']} documents", "more")
             self.n_documents, self.n_shards = self.n_documents + len(documents), number + 1
             self._refuse_repeated([docno for docno, _ in documents], number)
             if self._there(number):
@@ -305,6 +312,10 @@ class Writing:
     def __call__(self, unit: Unit) -> tuple[int, list[str]]:
         """Writes a shard and returns how many documents it has, and what is to be said."""
         said: list[str] = []
+        if not (self.builder.folder / META).is_file():
+            raise FileNotFoundError(
+                f"a worker does not see {str(self.builder.folder)!r}; give a path that is the same on all machines"
+            )
         with self.builder.full_disk_named(), files.Writer(self.builder.folder) as writer:
             self.builder.write(writer, unit, said.append, _nothing)
         return len(unit[1]), said

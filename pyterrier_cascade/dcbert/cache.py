@@ -132,7 +132,8 @@ class DocumentCache(pt.Artifact):
         if missing := [name for name in ("model", "fingerprint") if name not in meta]:
             raise ValueError(f"meta has no {', '.join(missing)}; a reader must know them")
         Builder(
-            folder=Path(path),
+            # Workers elsewhere have other current folders.
+            folder=Path(path).expanduser().absolute(),
             encode=encode,
             meta=json.loads(json.dumps(dict(meta) | KIND | {"dtype": dtype, "shard_size": shard_size})),
             batch_size=batch_size,
@@ -189,7 +190,8 @@ class DocumentCache(pt.Artifact):
     @property
     def complete(self) -> bool:
         """Whether the whole corpus is in it."""
-        return read_end(self.path) is not None and not self.missing
+        end = read_end(self.path)
+        return end is not None and self._catalog.numbers.tolist() == list(range(end["n_shards"]))
 
     @property
     def documents(self) -> np.ndarray:
@@ -356,9 +358,10 @@ class DocumentCache(pt.Artifact):
         return hash((self.path.resolve(), self.trust))
 
     def __getstate__(self):
-        """It pickles as its path."""
-        return {"path": os.path.abspath(self.path), "trust": self.trust}
+        """It pickles as its path, with when its shards changed: what was opened before knows that it is out of date."""
+        path = os.path.abspath(self.path)
+        return {"path": path, "trust": self.trust, "changed": os.stat(path).st_mtime_ns}
 
     def __setstate__(self, state):
         """Opens it again."""
-        self.__init__(**state)
+        self.__init__(state["path"], trust=state["trust"])

@@ -53,7 +53,8 @@ def _missing(folder: Path, there: list[int]) -> list[str]:
     end = read_end(folder)
     last = end["n_shards"] if end else max(there, default=-1) + 1
     found = [f"{shard_name(number)} is missing" for number in sorted(set(range(last)) - set(there))]
-    return found + [f"{shard_name(number)} is one too many" for number in there if number >= last]
+    found += [f"{shard_name(number)} is one too many" for number in there if number >= last]
+    return found if end else [*found, "its build did not come to the end of the corpus: run it again"]
 
 
 def _ends(folder: Path, shards: Mapping[int, Shard]) -> list[str]:

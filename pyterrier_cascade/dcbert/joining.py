@@ -85,14 +85,20 @@ def join(
     return [Joined.of(parts) for parts in found]
 
 
-def slabs(blocks: list[np.ndarray]) -> Iterable[list[np.ndarray]]:
-    """Yields blocks together, so many that memory stays bounded."""
-    part, n_rows = [], 0
+def slabs(blocks: list[np.ndarray], shares: np.ndarray) -> Iterable[list[np.ndarray]]:
+    """Yields blocks together, so many that memory stays bounded.
+
+    Args:
+        blocks: The rows of each.
+        shares: Of the memory that may be taken, what each row takes ``(n_rows,)``.
+    """
+    part, taken = [], 0.0
     for block in blocks:
-        if part and n_rows + len(block) > ROWS:
+        share = float(np.maximum(shares[block], 1 / ROWS).sum())
+        if part and taken + share > 1:
             yield part
-            part, n_rows = [], 0
+            part, taken = [], 0.0
         part.append(block)
-        n_rows += len(block)
+        taken += share
     if part:
         yield part

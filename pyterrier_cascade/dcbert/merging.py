@@ -46,8 +46,8 @@ def merge(caches: Sequence, out: Path) -> None:
 def _refuse_others(caches: Sequence) -> None:
     first = caches[0]
     for cache in caches[1:]:
-        # The fingerprint says which model it was; its name may be a path.
-        for key in sorted((first.meta.keys() | cache.meta.keys()) - {files.SEAL, "shard_size", "model"}):
+        # The fingerprint says which encoder it was; its name may be a path, and what joins its states another one.
+        for key in sorted((first.meta.keys() | cache.meta.keys()) - {files.SEAL, "shard_size", "model", "parts"}):
             if cache.meta.get(key) != first.meta.get(key):
                 raise ValueError(
                     f"{str(cache.path)!r} has {key} {cache.meta.get(key)!r} and {str(first.path)!r} has "

@@ -1,6 +1,7 @@
 """DC-BERT over results frames: from texts, or from a cache of documents (DC-1)."""
 
 import dataclasses
+import os
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -24,6 +25,8 @@ from pyterrier_cascade.ranker import NeuralRanker
 
 INTERACTIONS = ("joint", "late")
 QUERY_LENGTH = 64
+ROOM = 2**28
+"""The bytes of states of documents that are encoded together, about."""
 
 COSTS = dict.fromkeys((frames.COST, frames.FULL_COST, frames.TOKEN_COST, frames.FULL_TOKEN_COST), np.float64)
 
@@ -132,22 +135,26 @@ class DCBERT(NeuralRanker):
         """The most tokens of a query and of a passage."""
         limit = self.model.loaded.length_limit
         query = self.query_length or min(QUERY_LENGTH, limit // 4)
-        document = self.document_length or limit - query
-        if query + document > limit:
+        document = limit - query if self.document_length is None else self.document_length
+        if query + document > limit or document < 4:
             raise ValueError(
                 f"query_length={query} and document_length={document} are {query + document} tokens, but "
-                f"{self.model!r} has positions for {limit}"
+                f"{self.model!r} has positions for {limit}; a document needs 4 or more"
             )
         return query, document
 
     def score(self, frame: pd.DataFrame, blocks: frames.Blocks) -> dict[str, np.ndarray]:
         """Returns the relevance of each candidate and what it cost."""
         self.warn_if_untrained()
+        joined = self._joined(frame, blocks)
+        return {"score": joined.scores, **self.costs(frame, blocks, joined, np.zeros(len(frame), bool))}
+
+    def _joined(self, frame: pd.DataFrame, blocks: frames.Blocks) -> Joined:
         texts = frames.texts(frame, self.text_field)
         queries = frames.texts(frame, "query")
         joined = Joined.empty(len(frame))
         with pt.tqdm(total=len(frame), desc="DCBERT", unit="pair", disable=not self.verbose) as bar:
-            for part in slabs(list(blocks)):
+            for part in slabs(list(blocks), self.room(texts)):
                 rows = np.concatenate(part)
                 documents, codes = self.encoded_texts([texts[row] for row in rows])
                 at = dict(zip(rows.tolist(), codes.tolist(), strict=True))
@@ -156,9 +163,17 @@ class DCBERT(NeuralRanker):
                 found = join(self, questions, documents, numbers, bar.update)
                 for block, one in zip(part, found, strict=True):
                     joined.put(block, one)
-        return {"score": joined.scores, **self.costs(frame, blocks, joined, cached=False)}
+        return joined
 
-    def costs(self, frame: pd.DataFrame, blocks: frames.Blocks, joined: "Joined", cached: bool) -> dict:
+    def room(self, texts: list[str]) -> np.ndarray:
+        """Returns the share of :data:`ROOM` that each text's states may take, ``(n,)``: a token is 4 bytes or more."""
+        n_bytes = np.fromiter((len(text.encode("utf-8", "surrogatepass")) for text in texts), np.int64, len(texts))
+        n_tokens = n_bytes / 4 + 2
+        if self.passages == "first":
+            n_tokens = np.minimum(n_tokens, self.lengths[1])
+        return n_tokens * (4 * self.model.loaded.module.config.encoder_config().hidden_size / ROOM)
+
+    def costs(self, frame: pd.DataFrame, blocks: frames.Blocks, joined: "Joined", cached: np.ndarray) -> dict:
         """Returns the cost columns: the query's encoding once, the joint layers for each candidate (DC-10).
 
         A joint layer counts in full, though of the last one only two rows are computed.
@@ -167,11 +182,11 @@ class DCBERT(NeuralRanker):
             frame: The candidates.
             blocks: Their blocks.
             joined: What was computed.
-            cached: Whether documents came from a cache, or their encoding counts too.
+            cached: Whether each row's document came from a cache; otherwise its encoding counts too.
         """
         model = self.model.loaded
         joint = model.joint_layers if self.interaction == "joint" else 0
-        per_document = 0 if cached else model.lower_layers
+        per_document = np.where(cached, 0, model.lower_layers)
         once = model.lower_layers / blocks.sizes[blocks.codes]
         pair_tokens = joined.n_inputs * joined.query_tokens + joined.tokens
         spent = (
@@ -249,10 +264,11 @@ class DCBERT(NeuralRanker):
                 "call save_pretrained(folder), then encode"
             )
 
-        model = self.model.loaded
+        model, source = self.model.loaded, self.model.source
         meta = {
-            "model": self.model.source,
-            "parts": dict(self.model.options),
+            # Who reads it may stand in another folder; and code that may run is their decision.
+            "model": os.path.abspath(source) if os.path.isdir(source) else source,
+            "parts": {name: value for name, value in self.model.options.items() if name != "trust_remote_code"},
             "fingerprint": self.document_fingerprint(),
             "width": model.module.config.encoder_config().hidden_size,
             "max_length": self.lengths[1],
@@ -273,6 +289,8 @@ class DCBERT(NeuralRanker):
         from pyterrier_cascade.training.trainer import train_model
 
         settings, model, device = self.training, self.model.loaded, device_of(self.device)
+        if settings.random_first and "teacher" in train.columns:
+            raise ValueError("random_first has no scores of the teacher for random negatives; use one of them")
         examples, history, best = self._examples(train), [], (-1.0, None)
         ours = self(interaction="joint")
         for frozen in (True, False):
@@ -326,6 +344,13 @@ class DCBERT(NeuralRanker):
     def _examples(self, frame: pd.DataFrame):
         from pyterrier_cascade.dcbert.training import Examples
 
+        teacher = frame["teacher"].to_numpy(dtype=np.float32) if "teacher" in frame.columns else None
+        if teacher is not None and not np.isfinite(teacher).all():
+            row = frame.iloc[int(np.isfinite(teacher).argmin())]
+            raise ValueError(
+                f"{int((~np.isfinite(teacher)).sum())} of {len(frame)} teacher scores are no numbers, the first for "
+                f"qid {row['qid']!r}, docno {row['docno']!r}; score all candidates, or leave out those without"
+            )
         questions, asked = frames.distinct(frames.texts(frame, "query"))
         documents, texts = frames.distinct(frames.texts(frame, self.text_field))
         # Training reads the first passage of a long document.
@@ -336,7 +361,7 @@ class DCBERT(NeuralRanker):
             questions,
             documents,
             frame["label"].to_numpy(dtype=np.int64),
-            frame["teacher"].to_numpy(dtype=np.float32) if "teacher" in frame.columns else None,
+            teacher,
         )
 
     def _states(self, side: str, pairs: TokenPairs):
@@ -346,18 +371,20 @@ class DCBERT(NeuralRanker):
 
     def _measure(self, dev: pd.DataFrame, qrels: pd.DataFrame, frozen: bool) -> Callable[[str], dict[str, float]]:
         """Returns what measures the model as it is, on development questions that are encoded once if frozen."""
-        blocks, queries = frames.Blocks.of(dev), frames.texts(dev, "query")
-        texts, kept = frames.texts(dev, self.text_field), {}
+        blocks, queries, kept = frames.Blocks.of(dev), frames.texts(dev, "query"), {}
 
         def measure(precision: str) -> dict[str, float]:
             ours = self(precision=precision, verbose=False)
-            if not kept or not frozen:
-                kept["documents"], kept["codes"] = ours.encoded_texts(texts)
-                kept["questions"] = ours.questions([queries[block[0]] for block in blocks])
-            found = join(ours, kept["questions"], kept["documents"], [kept["codes"][block] for block in blocks])
-            scores = np.empty(len(dev))
-            for block, one in zip(blocks, found, strict=True):
-                scores[block] = one.scores
+            if not frozen:
+                scores = ours._joined(dev, blocks).scores
+            else:
+                if not kept:
+                    kept["documents"], kept["codes"] = ours.encoded_texts(frames.texts(dev, self.text_field))
+                    kept["questions"] = ours.questions([queries[block[0]] for block in blocks])
+                found = join(ours, kept["questions"], kept["documents"], [kept["codes"][block] for block in blocks])
+                scores = np.empty(len(dev))
+                for block, one in zip(blocks, found, strict=True):
+                    scores[block] = one.scores
             return {
                 "dev_map": frames.mean_average_precision(dev, scores, qrels),
                 "dev_p10": frames.success(dev, scores, qrels, 10),

@@ -221,8 +221,6 @@ def phases(examples: Examples, settings: DCBertTraining, frozen: bool) -> tuple[
     epochs = [examples.epoch(settings, seed) for seed in seeds]
     if not is_first or not settings.random_first:
         return examples, epochs
-    if examples.teacher is not None:
-        raise ValueError("random_first has no scores of the teacher for random negatives; use one of them")
     easy = with_random(examples, settings.negatives or DCBertTraining.negatives, settings.seed)
     n_own = len(examples.labels)
     both = {

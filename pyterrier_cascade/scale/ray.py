@@ -29,10 +29,13 @@ class _Worker:
     def __init__(self):
         self.name, self.work = None, None
 
-    def run(self, name: str, work: bytes, unit: Any) -> Any:
+    def run(self, name: str, work: bytes, unit: Any) -> tuple[Any, list[tuple[str, type[Warning]]]]:
         if name != self.name:
             self.name, self.work = name, pickle.loads(work)
-        return self.work(unit)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            result = self.work(unit)
+        return result, [(str(one.message), one.category) for one in caught]
 
 
 @dataclass
@@ -99,9 +102,12 @@ class _Run:
 
     def _got(self, ref: Any) -> Any:
         try:
-            return self.ray.get(ref)
+            result, warned = self.ray.get(ref)
         except self.ray.exceptions.RayTaskError as error:
             raise error.cause from error
+        for message, category in warned:
+            warnings.warn(message, category, stacklevel=5)
+        return result
 
 
 class RayPool:

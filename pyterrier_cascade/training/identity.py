@@ -40,10 +40,10 @@ def identity(
 
 
 def _lasting(config: object) -> object:
-    """Returns a configuration without where it came from and what read it, which change nothing."""
+    """Returns a configuration without what changes nothing: where it came from, what read it or has written it."""
     if not isinstance(config, Mapping):
         return config
-    left_out = ("_name_or_path", "_attn_implementation", "transformers_version")
+    left_out = ("_name_or_path", "_attn_implementation", "architectures", "dtype", "transformers_version")
     return {str(name): _lasting(value) for name, value in config.items() if name not in left_out}
 
 

@@ -41,6 +41,31 @@ def test_what_goes_in_comes_out(tmp_path, dtype):
     cache.verify()
 
 
+def test_a_larger_corpus_is_refused_before_it_is_encoded(tmp_path):
+    """However the shards come out."""
+    before = content(build(tmp_path / "cache", corpus(10)).path)
+    with pytest.raises(
+        ValueError, match="was made from another corpus: of 10 documents, where this one has more; give"
+    ):
+        build(tmp_path / "cache", corpus(23))
+    assert content(tmp_path / "cache") == before
+    assert build(tmp_path / "cache", corpus(10)).complete
+
+
+def test_a_build_that_was_stopped_is_not_whole(tmp_path):
+    def stopping():
+        yield from corpus()[:12]
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        build(tmp_path / "cache", stopping())
+    cache = DocumentCache(tmp_path / "cache")
+    assert (len(cache), cache.complete) == (10, False)
+    with pytest.raises(ValueError, match="its build did not come to the end of the corpus: run it again"):
+        cache.verify()
+    build(tmp_path / "cache").verify()
+
+
 def test_many_documents_are_read_in_the_order_asked(tmp_path):
     cache, documents = build(tmp_path / "cache"), corpus()
     asked = [22, 3, 17, 3, 0, 9, 10, 4]

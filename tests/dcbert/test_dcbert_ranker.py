@@ -1,4 +1,5 @@
 import pickle
+import shutil
 import threading
 
 import numpy as np
@@ -143,7 +144,7 @@ def test_what_the_cache_lacks(dcbert, corpus, candidates, tmp_path):
         cache.reranker()(candidates)
     assert error.value.args[0].startswith(f"{n_gone} of {len(candidates)} candidates are not in {cache!r}: 'd3', ")
     assert error.value.args[0].endswith(
-        "encode them into it, or use missing='encode' (from their text) or missing='drop'"
+        "encode them into a cache and merge both, or use missing='encode' (from their text) or missing='drop'"
     )
     with pytest.warns(UserWarning, match=f"{n_gone} of {len(candidates)} candidates are not in .* and are dropped"):
         left = cache.reranker(missing="drop")(candidates.drop(columns="text"))
@@ -151,6 +152,10 @@ def test_what_the_cache_lacks(dcbert, corpus, candidates, tmp_path):
     encoded = cache.reranker(missing="encode")(candidates)
     whole = dcbert.encode(corpus, tmp_path / "whole").reranker()(candidates)
     assert_same_scores(encoded, whole, 1e-6)
+    # Each question is encoded once, 3 layers; its 2 joint layers count for all, the document's 3 for what was missing.
+    n_of_each = len(candidates) // 2
+    assert whole["q_cost"].unique().tolist() == [3 + 2 * n_of_each]
+    assert encoded["q_cost"].unique().tolist() == [3 + 2 * n_of_each + 3 * (n_of_each - 2)]
     with pytest.raises(pt.validate.InputValidationError, match="put a text loader before"):
         cache.reranker(missing="encode")(candidates.drop(columns="text"))
 
@@ -164,8 +169,79 @@ def test_a_cache_of_another_document_encoder(dcbert, corpus, candidates, bare, t
     strange = DCBERT.from_pretrained(tiny.save(tmp_path / "strange", layers=3, outputs=None, seed=1))
     with pytest.raises(ValueError, match="whose states would mean something else; encode the corpus with this model"):
         cache.reranker(strange)(candidates)
+    renamed = DCBERT.from_pretrained(shutil.copytree(dcbert.model.source, tmp_path / "renamed"))
+    words = (tmp_path / "renamed" / "tokenizer.json").read_text()
+    (tmp_path / "renamed" / "tokenizer.json").write_text(words.replace('"ship"', '"ships"'))
+    with pytest.raises(ValueError, match="whose states would mean something else"):
+        cache.reranker(renamed)(candidates)
+    with pytest.raises(ValueError, match=r"model must be a DCBERT, such as DCBERT.from_pretrained\(...\), not 'name'"):
+        cache.reranker("name")
     with pytest.raises(ValueError, match="has document_length None, this build 9; build with the same settings"):
         dcbert(document_length=9).encode(corpus, tmp_path / "cache")
+
+
+def test_a_model_that_is_given_keeps_its_settings(dcbert, corpus, candidates, tmp_path):
+    """What the states depend on is the cache's; how they are joined, and how long a question may be, the model's."""
+    cache = dcbert(passages="max", document_length=12).encode(corpus, tmp_path / "cache")
+    given = dcbert(passages="mean", interaction="late", query_length=6, device="cpu", document_length=12)
+    assert_same_scores(cache.reranker(given)(candidates), given(candidates), 1e-3)
+    made = cache.reranker(given).dcbert()
+    assert (made.passages, made.interaction, made.query_length, made.device) == ("mean", "late", 6, "cpu")
+    # The first passage alone would mean other documents.
+    assert cache.reranker(dcbert).dcbert().passages == "max"
+    assert cache.reranker(given, interaction="joint").dcbert().interaction == "joint"
+
+
+def test_settings_and_weights_may_change_between_calls(dcbert, corpus, candidates, tmp_path):
+    cache = dcbert.encode(corpus, tmp_path / "cache")
+    reranker = cache.reranker(dcbert)
+    joint = reranker(candidates)
+    reranker.interaction = "late"
+    assert_same_scores(reranker(candidates), cache.reranker(dcbert, interaction="late")(candidates), 1e-6)
+    assert not np.allclose(by_pair(reranker(candidates)), by_pair(joint))
+    with torch.no_grad():
+        dcbert.model.loaded.module.encoder_of("document").embeddings.word_embeddings.weight[0, 0] += 1
+    with pytest.raises(ValueError, match="whose states would mean something else"):
+        reranker(candidates)
+
+
+def test_a_cache_is_read_from_any_folder(saved, corpus, candidates, tmp_path, monkeypatch):
+    shutil.copytree(saved, tmp_path / "model")
+    monkeypatch.chdir(tmp_path)
+    expected = DCBERT.from_pretrained("model").encode(corpus, "cache").reranker()(candidates)
+    monkeypatch.chdir("/")
+    assert_same_scores(DocumentCache(tmp_path / "cache").reranker()(candidates), expected, 1e-6)
+
+
+def test_a_cache_lets_no_code_run(saved, corpus, tmp_path):
+    cache = DCBERT.from_pretrained(saved, trust_remote_code=True).encode(corpus, tmp_path / "cache")
+    assert cache.meta["parts"] == {} == cache.reranker().dcbert().model.options
+
+
+def test_documents_are_encoded_in_slabs(dcbert, corpus, candidates, tmp_path, monkeypatch):
+    """The states that are held at once stay within a bound, whatever is ranked."""
+    cache = dcbert.encode(corpus[:2], tmp_path / "cache")
+    expected, encoded = [dcbert(candidates), cache.reranker(missing="encode")(candidates)], []
+    monkeypatch.setattr("pyterrier_cascade.dcbert.ranker.ROOM", 1)
+    several = DCBERT.encoded_texts
+    monkeypatch.setattr(
+        DCBERT, "encoded_texts", lambda self, texts, *more: (encoded.append(len(texts)), several(self, texts, *more))[1]
+    )
+    found = [dcbert(candidates), cache.reranker(missing="encode")(candidates)]
+    assert encoded == [7, 7, 5, 5]
+    for one, other in zip(found, expected, strict=True):
+        assert_same_scores(one, other, 1e-5)
+
+
+@pytest.mark.parametrize("query_length", [509, 510, 512])
+def test_a_question_leaves_room_for_documents(bare, candidates, query_length):
+    limit = DCBERT.from_pretrained(bare).model.loaded.length_limit
+    length = query_length - 512 + limit
+    message = (
+        f"query_length={length} and document_length={limit - length} are {limit} tokens, but .* positions for {limit}; "
+    )
+    with pytest.raises(ValueError, match=message + "a document needs 4 or more"):
+        DCBERT.from_pretrained(bare, query_length=length, interaction="late")(candidates)
 
 
 def test_the_disk_fetches_the_next_documents_meanwhile(dcbert, corpus, candidates, tmp_path, monkeypatch):
@@ -205,16 +281,16 @@ def test_weights_are_hashed_once_and_again_when_they_changed(dcbert, corpus, can
 
 
 def test_untrained_layers_are_said(bare, candidates):
-    ranker = DCBERT.from_pretrained(bare)
+    fresh = DCBERT.from_pretrained(bare)
     with pytest.warns(
         UserWarning, match="train them with fit\\(\\) before scores mean anything, or use interaction='late'"
     ):
-        ranker(candidates)
+        fresh(candidates)
     import warnings
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        ranker(interaction="late")(candidates)
+        fresh(interaction="late")(candidates)
 
 
 def test_values(dcbert, corpus, candidates, saved, tmp_path):

@@ -1,3 +1,4 @@
+import dataclasses
 import math
 import warnings
 
@@ -37,6 +38,53 @@ def examples(labels, question_of, lengths, teacher=None):
     tokens = TokenPairs({"input_ids": np.arange(sum(lengths))}, np.array(lengths), np.arange(n), {"input_ids": 0})
     questions = TokenPairs({"input_ids": np.arange(9)}, np.array([3, 3, 3]), np.arange(3), {"input_ids": 0})
     return Examples(questions, tokens, np.array(question_of), np.arange(n), np.array(labels), teacher)
+
+
+class Killed(BaseException):
+    """What stands for a kill."""
+
+
+@pytest.mark.parametrize("n_done", [1, 4, 100])
+def test_after_a_kill_it_goes_on_to_the_same_weights(bare, tmp_path, monkeypatch, n_done):
+    """In the first phase, in the second, and after the end."""
+    how = DCBertTraining(frozen_epochs=2, epochs=2, tokens_per_batch=150, negatives=2, precision="fp32", save_every=1)
+    given, dev = lists(12), lists(4, seed=1)
+    expected = DCBERT.from_pretrained(bare, training=how).fit_candidates(given, dev)
+    kept, loss, calls = dataclasses.replace(how, folder=str(tmp_path)), training.Loss.__call__, []
+
+    def counted(*args):
+        calls.append(1)
+        if len(calls) > n_done:
+            raise Killed
+        return loss(*args)
+
+    monkeypatch.setattr(training.Loss, "__call__", counted)
+    try:
+        DCBERT.from_pretrained(bare, training=kept).fit_candidates(given, dev)
+    except Killed:
+        assert n_done < 100
+    n_made = len(calls)
+    monkeypatch.setattr(training.Loss, "__call__", lambda *args: (calls.append(1), loss(*args))[1])
+    again = DCBERT.from_pretrained(bare, training=kept).fit_candidates(given, dev)
+    assert again.model.fingerprint == expected.model.fingerprint
+    assert (len(calls) == n_made) == (n_done == 100)
+
+
+@pytest.mark.parametrize("score", [np.nan, -np.inf, None])
+def test_a_teacher_without_a_score_is_named(bare, score):
+    given = lists(3)
+    given["teacher"] = np.arange(len(given), dtype=float)
+    given.loc[[4, 7], "teacher"] = score
+    message = "2 of 18 teacher scores are no numbers, the first for qid 'q0', docno 'd0-4'; score all candidates, or"
+    with pytest.raises(ValueError, match=message):
+        DCBERT.from_pretrained(bare).fit_candidates(given)
+
+
+def test_random_negatives_have_no_teacher(bare, monkeypatch):
+    monkeypatch.setattr(DCBERT, "tokenized", None)
+    ranker = DCBERT.from_pretrained(bare, training=DCBertTraining(random_first=0.4))
+    with pytest.raises(ValueError, match="random_first has no scores of the teacher for random negatives; use one of"):
+        ranker.fit_candidates(lists(3).assign(teacher=1.0))
 
 
 def test_batches_hold_whole_questions_within_the_budget():

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 
 import dc_corpus
 import pandas as pd
@@ -50,6 +51,24 @@ def test_results_come_in_order_whoever_is_quicker(pool):
 
     assert list(pool.map(slow_at_first, range(12))) == [number**2 for number in range(12)]
     assert list(pool.map(slow_at_first, [])) == []
+
+
+def test_what_workers_warn_of_is_said_here(pool):
+    def warning(number):
+        if number == 3:
+            warnings.warn("three is odd", DeprecationWarning, stacklevel=1)
+        return number
+
+    with pytest.warns(DeprecationWarning, match="three is odd"):
+        assert list(pool.map(warning, range(5))) == list(range(5))
+
+
+def test_workers_see_that_a_folder_was_written_anew(pool, tmp_path):
+    for seed in (0, 1):
+        tiny.save(tmp_path / "bert", layers=3, outputs=None, seed=seed)
+        cascade = Cascade.from_pretrained(str(tmp_path / "bert"), layers=(1, 3))
+        alone = cascade(candidates())
+        pd.testing.assert_frame_equal(pool(cascade)(candidates()), alone, check_exact=False, atol=1e-5)
 
 
 def test_a_bounded_number_of_units_is_read_ahead(pool):
