@@ -26,7 +26,7 @@ class Checkpoint:
     """A module and its tokenizer, loaded on first use and shared by all copies of a ranker.
 
     Pickling leaves the weights behind and loads them again from the source, except weights that were trained and not
-    saved: those exist nowhere else and travel with the pickle.
+    saved: those exist nowhere else and travel with the pickle, and so do the inputs that int8 was calibrated on.
 
     Args:
         load: A function of this package that returns an object with ``module`` and ``tokenizer``.
@@ -40,6 +40,7 @@ class Checkpoint:
         self.history: list[dict] = []
         self.notes: dict[str, Any] = {}
         self._loaded, self._lock, self._weights = None, threading.RLock(), None
+        self._calibration = None
 
     @property
     def loaded(self):
@@ -53,6 +54,8 @@ class Checkpoint:
                     loaded.module.load_state_dict(from_bytes(self._weights))
                     loaded.untrained = None
                     self._weights = None
+                if self._calibration is not None:
+                    loaded.executors.calibrate(self._calibration)
                 self._loaded = loaded
             return self._loaded
 
@@ -86,11 +89,12 @@ class Checkpoint:
     def training(self) -> Iterator[None]:
         """Gives back the weights from before where a training ends with an error, so that they are what they say."""
         before = self._state() if self.fitted else None
+        said = {name: getattr(self, name) for name in ("fitted", "history", "notes", "options")}
         try:
             yield
         except BaseException:
             with self._lock:
-                self._loaded, self._weights = None, before
+                self.__dict__.update(said, _loaded=None, _weights=before)
             raise
 
     def cache(self, name: str) -> Path | None:
@@ -138,6 +142,8 @@ class Checkpoint:
     def __getstate__(self):
         state = self.__dict__.copy()
         state["_weights"] = (self._weights or self._state()) if self.fitted else None
+        if executors := getattr(self._loaded, "executors", None):
+            state["_calibration"] = executors.calibration
         state["_loaded"] = state["_lock"] = None
         # What loaded the folder before, such as a pool's worker, knows by this that it was written anew.
         stats = [(path.name, path.stat()) for path in sorted(Path(self.source).glob("*.safetensors"))]

@@ -250,13 +250,19 @@ def check_labels(candidates: pd.DataFrame, name: str) -> None:
         raise ValueError(f"all {len(candidates)} candidates of the {name} data are positive; it needs negatives too")
 
 
-def digest(candidates: pd.DataFrame | None, qrels: pd.DataFrame, text_field: str) -> str | None:
-    """Returns a hash of ids, texts and labels, by which data are known again; None for None."""
-    if candidates is None:
+def digest(tables: Sequence[pd.DataFrame | None], text_field: str, *settings: object) -> str | None:
+    """Returns a hash of ids, texts and labels, by which data are known again; None if the first table is None.
+
+    Args:
+        tables: Candidates, and perhaps qrels.
+        text_field: The column with the text.
+        *settings: How they are read, with a ``repr`` that says so.
+    """
+    if tables[0] is None:
         return None
-    found = hashlib.sha256()
-    for table in (candidates, qrels):
-        for name in ("qid", "query", "docno", text_field, "label"):
+    found = hashlib.sha256(repr(settings).encode())
+    for table in tables:
+        for name in ("qid", "query", "docno", text_field, "label", "teacher"):
             if name in table.columns:
                 values = map(repr, table[name].tolist())
                 found.update("\n".join([repr(name), *values, ""]).encode("utf-8", "surrogatepass"))

@@ -155,6 +155,8 @@ class NeuralRanker(Ranker, pt.Estimator):
             raise ValueError("development results were given without their qrels; give both or neither")
         else:
             dev = self._candidates(topics_or_res_va, qrels_va, "development")
+            # A file of qrels may judge many other questions.
+            qrels_va = qrels_va[qrels_va["qid"].isin(dev["qid"])]
         with self.model.training():
             self.train(train, dev, qrels_va)
         return self

@@ -162,15 +162,14 @@ def test_ids_and_labels_of_other_types_are_measured(qids, docnos, labels):
 
 def test_data_are_known_again_by_ids_texts_and_labels(results):
     qrels = pd.DataFrame({"qid": ["1"], "docno": ["d1"], "label": [1]})
-    known = frames.digest(results, qrels, "text")
-    assert known == frames.digest(results.copy(), qrels.assign(iteration=0), "text")
-    others = [
-        results.assign(**{name: results[name].iloc[::-1].to_numpy()}) for name in ("qid", "query", "docno", "text")
-    ]
-    digests = {frames.digest(other, qrels, "text") for other in others}
-    digests |= {frames.digest(results, qrels.assign(label=0), "text"), frames.digest(results, qrels, "extra")}
-    assert len(digests) == 6 and known not in digests
-    assert frames.digest(None, qrels, "text") is None
+    known = frames.digest([results, qrels], "text")
+    assert known == frames.digest([results.copy(), qrels.assign(iteration=0)], "text")
+    backwards = [{name: results[name].to_numpy()[::-1]} for name in ("qid", "query", "docno", "text")]
+    digests = {frames.digest([results.assign(**other), qrels], "text") for other in backwards}
+    digests |= {frames.digest([results, qrels.assign(label=0)], "text"), frames.digest([results, qrels], "extra")}
+    digests |= {frames.digest([results.assign(teacher=1), qrels], "text"), frames.digest([results, qrels], "text", 32)}
+    assert len(digests) == 8 and known not in digests
+    assert frames.digest([None, qrels], "text") is None
 
 
 def test_map_is_over_questions_with_a_positive():

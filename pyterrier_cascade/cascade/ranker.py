@@ -204,7 +204,7 @@ class Cascade(Staged, PairRanker):
             device=device_of(self.device),
             compute_loss=loss_of(settings, len(heads), [len(epoch) for epoch in epochs]),
             measure_dev=measure_dev if dev is not None else None,
-            dev=frames.digest(dev, dev_qrels, self.text_field),
+            dev=frames.digest([dev, dev_qrels], self.text_field, self._limit()),
             verbose=self.verbose,
             parts_rest=settings.heads == "sampled",
         )
@@ -265,6 +265,8 @@ class Cascade(Staged, PairRanker):
         config = self.model.loaded.module.config
         config.update(self.model.notes)
         if data is not None:
+            if not config.trained_on:
+                raise ValueError(f"data={data!r} names what the heads were trained on, but fit() did not train them")
             config.trained_on["data"] = data
         self.model.write(path)
         (Path(path) / "README.md").write_text(model_card(config, name), encoding="utf-8")

@@ -189,7 +189,8 @@ def _survival(walks: Walks, judged: Judgements, layers: np.ndarray, layer: int, 
 
 def _slowly(trace, qrels, measure, alphas, plan, batch_size, rounding, exited) -> list[float]:
     """Returns a measure for each setting by way of its results."""
-    judgements, found = pt.model.to_ir_measures(qrels), []
+    # The trace has its ids as strings.
+    judgements, found = pt.model.to_ir_measures(qrels.astype({"qid": str, "docno": str})), []
     for alpha in alphas:
         results = trace.results(alpha, plan=plan, batch_size=batch_size, rounding=rounding, exited=exited)
         found.append(ir_measures.calc_aggregate([measure], judgements, pt.model.to_ir_measures(results))[measure])

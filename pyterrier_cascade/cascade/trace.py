@@ -1,7 +1,9 @@
 """Score once, cascade anything: the scores of all heads, from which any cascade follows without the model."""
 
+import hashlib
 import json
 import shutil
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -20,7 +22,7 @@ from pyterrier_cascade.pair_ranker import ROWS
 from pyterrier_cascade.strings import Strings
 
 META = "pt_meta.json"
-KIND = {"type": "cascade_trace", "format": "npy", "package_hint": "pyterrier_cascade", "version": 1}
+KIND = {"type": "cascade_trace", "format": "npy", "package_hint": "pyterrier_cascade", "version": 2}
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,7 @@ class Part:
     Attributes:
         qids: The questions' ids.
         queries: Their words.
+        texts: A hash of each one's words and of its candidates' texts ``(n_questions,)``.
         sizes: How many candidates each has ``(n_questions,)``.
         docnos: The candidates' ids.
         scores: Their scores at all heads ``(n, n_heads)``.
@@ -38,6 +41,7 @@ class Part:
 
     qids: Strings
     queries: Strings
+    texts: np.ndarray
     sizes: np.ndarray
     docnos: Strings
     scores: np.ndarray
@@ -84,11 +88,28 @@ class Judging:
         return Part(
             Strings.pack([str(qid) for qid in blocks.qids]),
             Strings.pack(first["query"].fillna("").tolist()),
+            hashes(frame, np.split(judged.rows, np.cumsum(blocks.sizes)[:-1]), self.ranker.text_field),
             blocks.sizes,
             Strings.pack(frame["docno"].astype(str).iloc[judged.rows].tolist()),
             judged.scores.astype(np.float32),
             judged.tokens.astype(np.int32),
         )
+
+
+def hashes(frame: pd.DataFrame, questions: Sequence[np.ndarray], text_field: str) -> np.ndarray:
+    """Returns a hash of the words of each question and the texts of its candidates, ``(n_questions,)``.
+
+    Args:
+        frame: The candidates.
+        questions: The rows of each.
+        text_field: The column with the text.
+    """
+    queries, texts = (frame[name].fillna("").to_numpy(dtype=object) for name in ("query", text_field))
+    found = np.empty(len(questions), np.uint64)
+    for number, rows in enumerate(questions):
+        words = "\0".join([queries[rows[0]], *texts[rows]]).encode("utf-8", "surrogatepass")
+        found[number] = int.from_bytes(hashlib.sha256(words).digest()[:8], "little")
+    return found
 
 
 class Trace(pt.Artifact):
@@ -119,7 +140,7 @@ class Trace(pt.Artifact):
         self.meta = json.loads((self.path / META).read_text(encoding="utf-8"))
         if any(self.meta.get(key) != KIND[key] for key in ("type", "format", "version")):
             seen = ", ".join(f"{key} {self.meta.get(key)!r}" for key in ("type", "format", "version"))
-            raise ValueError(f"{str(path)!r} holds {seen}; this reads cascade_trace, npy, version 1")
+            raise ValueError(f"{str(path)!r} holds {seen}; this reads cascade_trace, npy, version 2")
         self._parts: list[Part] = []
 
     @classmethod
@@ -176,13 +197,16 @@ class Trace(pt.Artifact):
         docnos = candidates["docno"].astype(str).to_numpy(dtype=object)
         new = []
         for number, positions in enumerate(np.split(rows, np.cumsum(blocks.sizes)[:-1])):
-            qid = str(blocks.qids[number])
+            qid, names = str(blocks.qids[number]), docnos[positions].tolist()
+            if len(set(names)) < len(names):
+                twice = next(name for name, count in Counter(names).items() if count > 1)
+                raise ValueError(f"question {qid!r} has candidate {twice!r} more than once; a trace needs each once")
             if qid not in known:
                 new.append(positions)
-            elif (
-                self.docnos[self.edges[known[qid]] : self.edges[known[qid] + 1]].tolist() != docnos[positions].tolist()
-            ):
+            elif self.docnos[self.edges[known[qid]] : self.edges[known[qid] + 1]].tolist() != names:
                 raise ValueError(f"question {qid!r} is in the trace with other candidates; give another path")
+            elif self.texts[known[qid]] != hashes(candidates, [positions], ranker.text_field)[0]:
+                raise ValueError(f"question {qid!r} is in the trace with other words or texts; give another path")
         if not new:
             return
         questions = np.repeat(np.arange(len(new)), [len(positions) for positions in new])
@@ -245,6 +269,11 @@ class Trace(pt.Artifact):
     def docnos(self) -> np.ndarray:
         """The ids of the candidates, question by question, each in their own order ``(n,)``."""
         return self._strings("docnos")
+
+    @cached_property
+    def texts(self) -> np.ndarray:
+        """A hash of the words of each question and the texts of its candidates ``(n_questions,)``."""
+        return self._numbers("texts", np.uint64)
 
     @cached_property
     def sizes(self) -> np.ndarray:

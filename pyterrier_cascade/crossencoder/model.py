@@ -107,7 +107,8 @@ def load(source: str, layers: int | None = None, dense: bool = True, trust_remot
     trust = {"trust_remote_code": trust_remote_code}
     config = transformers.AutoConfig.from_pretrained(source, **trust)
     check_family(config)
-    full = getattr(config, "full_layers", None) or config.num_hidden_layers
+    own = config.num_hidden_layers
+    full = getattr(config, "full_layers", None) or own
     if layers is not None:
         if not 1 <= layers <= config.num_hidden_layers:
             raise ValueError(
@@ -143,8 +144,11 @@ def load(source: str, layers: int | None = None, dense: bool = True, trust_remot
     untrained = None
     if fresh := sorted(info["missing_keys"]):
         untrained = f"the head of {source!r} is fresh ({', '.join(fresh)})"
-    elif layers is not None and layers < full:
-        untrained = f"the head of {source!r} was trained on layer {full} and now reads layer {layers}"
+        module.config.head_trained = False
+    elif not getattr(config, "head_trained", True):
+        untrained = f"the head of {source!r} was saved before it was trained"
+    elif layers is not None and layers < own:
+        untrained = f"the head of {source!r} was trained on layer {own} and now reads layer {layers}"
     return PairModel(module.eval(), tokenizer, untrained)
 
 

@@ -164,7 +164,7 @@ class CrossEncoder(PairRanker):
             device=device_of(self.device),
             compute_loss=lambda module, inputs, labels, number: crossencoder.loss(module(**inputs).logits, labels),
             measure_dev=measure_dev if dev is not None else None,
-            dev=frames.digest(dev, dev_qrels, self.text_field),
+            dev=frames.digest([dev, dev_qrels], self.text_field, self.passages, self._limit()),
             verbose=self.verbose,
         )
-        self.model.mark_fitted(history)
+        self.model.mark_fitted(history, head_trained=True)

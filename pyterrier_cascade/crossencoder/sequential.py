@@ -1,6 +1,8 @@
 """The Sequential Reranker: independent models of growing depth, one after the other (CT-6 to CT-8)."""
 
-from collections.abc import Sequence
+import contextlib
+import shutil
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -70,15 +72,24 @@ class SequentialReranker(Staged, pt.Estimator):
         models = models or {}
         saved = _folders(name_or_path)
         if saved:
+            there = tuple(int(folder.name.rpartition("-")[2]) for folder in saved)
+            if layers is not None and tuple(layers) != there:
+                raise ValueError(
+                    f"{name_or_path!r} holds models of {', '.join(map(str, there))} layers, so that layers="
+                    f"{tuple(layers)} cannot be; leave it out, use plan=, or give an encoder"
+                )
             return cls([CrossEncoder.from_pretrained(str(folder), **models) for folder in saved], **settings)
         if layers is None:
             layers = default_layers(transformers.AutoConfig.from_pretrained(name_or_path).num_hidden_layers)
         return cls([CrossEncoder.from_pretrained(name_or_path, layers=n, **models) for n in layers], **settings)
 
     def save_pretrained(self, path: str) -> None:
-        """Writes each model into a folder of its own under ``path``."""
-        for layers, model in zip(self.head_layers, self.models, strict=True):
-            model.save_pretrained(str(Path(path) / FOLDER.format(layers)))
+        """Writes each model into a folder of its own under ``path``, in the place of those that were saved there."""
+        folders = [Path(path) / FOLDER.format(layers) for layers in self.head_layers]
+        for folder, model in zip(folders, self.models, strict=True):
+            model.save_pretrained(str(folder))
+        for folder in set(_folders(path)) - set(folders):
+            shutil.rmtree(folder)
 
     def with_training(self, **changes):
         """Returns the reranker on the same weights with other settings of its models' trainings.
@@ -158,15 +169,30 @@ class SequentialReranker(Staged, pt.Estimator):
 
     def fit(self, topics_or_res_tr, qrels_tr, topics_or_res_va=None, qrels_va=None):
         """Trains each model by itself on the same candidates (CT-6); what is given says ``CrossEncoder.fit``."""
-        for model in self.models:
-            model.fit(topics_or_res_tr, qrels_tr, topics_or_res_va, qrels_va)
+        with self._together() as models:
+            for model in models:
+                model.fit(topics_or_res_tr, qrels_tr, topics_or_res_va, qrels_va)
         return self
 
     def fit_candidates(self, train: pd.DataFrame, dev: pd.DataFrame | None = None):
         """Trains each model by itself on labelled lists, as ``CrossEncoder.fit_candidates`` does."""
-        for model in self.models:
-            model.fit_candidates(train, dev)
+        with self._together() as models:
+            for model in models:
+                model.fit_candidates(train, dev)
         return self
+
+    @contextlib.contextmanager
+    def _together(self) -> Iterator[list[CrossEncoder]]:
+        """Yields the models, each with a folder of its own; after an error all of them are as they were before."""
+        folders = [model.training.folder for model in self.models]
+        shared = [folder is not None and folders.count(folder) > 1 for folder in folders]
+        with contextlib.ExitStack() as stack:
+            for model in self.models:
+                stack.enter_context(model.model.training())
+            yield [
+                model.with_training(folder=str(Path(model.training.folder) / f"model-{number}")) if mine else model
+                for number, (model, mine) in enumerate(zip(self.models, shared, strict=True))
+            ]
 
 
 def _folders(path: str) -> list[Path]:

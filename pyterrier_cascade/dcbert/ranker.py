@@ -317,7 +317,7 @@ class DCBERT(NeuralRanker):
                     device=device,
                     compute_loss=loss,
                     measure_dev=None if dev is None else ours._measure(dev, dev_qrels, frozen),
-                    dev=frames.digest(dev, dev_qrels, self.text_field),
+                    dev=frames.digest([dev, dev_qrels], self.text_field, self.passages, self.lengths),
                     verbose=self.verbose,
                 )
             finally:

@@ -41,18 +41,21 @@ class Executors:
     Args:
         encoder: A Hugging Face encoder without a head on top.
         heads: In order of their layers.
+
+    Attributes:
+        calibration: The inputs that int8 is calibrated on, once it is.
     """
 
     def __init__(self, encoder: nn.Module, heads: Sequence[Head]):
         self.encoder, self.heads = encoder, tuple(heads)
         self._made, self._lock = Made(self._weights), threading.RLock()
-        self._calibration: TokenPairs | None = None
+        self.calibration: TokenPairs | None = None
 
     def calibrate(self, pairs: TokenPairs) -> None:
         """Takes the inputs that int8 is calibrated on from now on: as many as it uses, evenly from all of these."""
         with self._lock:
             wanted = np.linspace(0, len(pairs.lengths) - 1, min(len(pairs.lengths), CALIBRATION[1])).astype(np.int64)
-            self._calibration = pairs.select(wanted)
+            self.calibration = pairs.select(wanted)
             self._made.forget(lambda key: key[1] in CALIBRATED)
 
     def get(
@@ -72,12 +75,18 @@ class Executors:
         def make() -> TorchExecutor | OpenVINOExecutor:
             if engine == "torch":
                 return TorchExecutor(self.encoder, self.heads, where, precision)
-            return OpenVINOExecutor(self.encoder, self.heads, precision, cache, self._calibration)
+            return OpenVINOExecutor(self.encoder, self.heads, precision, cache, self.calibration)
 
         with self._lock:
-            if precision in CALIBRATED and self._calibration is None:
-                self.calibrate(pairs)
-            return self._made.get((engine, precision, where), make)
+            if precision not in CALIBRATED or self.calibration is not None:
+                return self._made.get((engine, precision, where), make)
+            self.calibrate(pairs)
+            try:
+                return self._made.get((engine, precision, where), make)
+            except BaseException:
+                # Of too few; later ones may do.
+                self.calibration = None
+                raise
 
     def _weights(self):
         yield from self.encoder.parameters()

@@ -158,7 +158,7 @@ class HierarchicalRanker(NeuralRanker):
             examples,
             self.training,
             measure_dev=measure_dev if dev is not None else None,
-            dev=frames.digest(dev, dev_qrels, self.text_field),
+            dev=frames.digest([dev, dev_qrels], self.text_field),
             verbose=self.verbose,
         )
         if fresh:

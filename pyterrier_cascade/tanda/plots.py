@@ -14,7 +14,8 @@ def course(history: pd.DataFrame, ax=None):
     """
     ax = axes(ax, (6.4, 4))
     measured = history.dropna(subset="dev_map")
-    begins = measured["epoch"] <= measured["epoch"].shift()
+    names = [name for name in ("step", "layers") if name in measured]
+    begins = measured[names].ne(measured[names].shift()).any(axis=1) | measured["epoch"].le(measured["epoch"].shift())
     for _, rows in measured.groupby(begins.cumsum()):
         first = rows.iloc[0]
         name = f"{first['step']}, {first['layers']} layers" if "layers" in rows else first["step"]

@@ -1,20 +1,23 @@
 """Fine-tuning in two steps, transfer and adapt, around any ranker that can be fitted (TA-3)."""
 
 import copy
-import hashlib
 import json
 from collections.abc import Sequence
 
 import pandas as pd
 import pyterrier as pt
 
+from pyterrier_cascade import frames
 from pyterrier_cascade.tanda.recipe import Recipe
+from pyterrier_cascade.training.identity import identity
 
 TRANSFER_RATES = (1e-6, 2e-5)
 ADAPT_RATES = (1e-6, 2e-6, 5e-6, 1e-5, 2e-5)
 """The ten pairs of rates that the paper searches (TA-7, without the repeated one)."""
 
 DONE = "transferred.json"
+READING = ("text_field", "max_length", "query_length", "document_length", "passages")
+"""The settings of rankers that decide what of a text is read."""
 
 
 class Tanda(Recipe):
@@ -98,11 +101,11 @@ class Tanda(Recipe):
         if self.folder is None:
             return self.trained(self.source, "transfer", self.transfer, dev, settings)
         kept = self.folder / "transferred"
-        made = {"ranker": repr(self.source.with_training(**settings)), "transfer": self._digest()}
+        made = self._identity(self.source.with_training(**settings))
         if (kept / DONE).is_file():
             note = json.loads((kept / DONE).read_text(encoding="utf-8"))
             differing = [
-                f"{name} was {note.get(name)} and is {one}" for name, one in made.items() if note.get(name) != one
+                f"{name} was {note.get(name)!r} and is {one!r}" for name, one in made.items() if note.get(name) != one
             ]
             if differing:
                 raise ValueError(
@@ -117,11 +120,16 @@ class Tanda(Recipe):
             json.dump({**made, "history": self.steps[-1].to_dict("records")}, file, indent=1)
         return ranker
 
-    def _digest(self) -> str:
-        """Returns a hash of what is transferred from."""
-        columns = ["qid", "query", "docno", self.source.text_field, "label"]
-        rows = pd.util.hash_pandas_object(self.transfer[columns], index=False)
-        return hashlib.sha256(rows.to_numpy().tobytes()).hexdigest()[:16]
+    def _identity(self, ranker) -> dict[str, object]:
+        """Returns what decides the transferred weights but for the target's development questions."""
+        models = getattr(ranker, "models", (ranker,))
+        made = {"transfer_set": frames.digest([self.transfer], ranker.text_field)}
+        for number, one in enumerate(models):
+            where = f"model {number}: " * (len(models) > 1)
+            read = {name: getattr(one, name) for name in READING if hasattr(one, name)}
+            same = identity(one.training, one.model.loaded.module, [], None) | read
+            made |= {where + name: value for name, value in same.items()}
+        return made
 
     def adapt(self, transferred, train: pd.DataFrame, dev: pd.DataFrame, step: str = "adapt"):
         """Adapts transferred weights, which stay as they are, to a target, and returns the recipe.

@@ -36,7 +36,7 @@ def identity(
     digest.update(json.dumps(_lasting(config), sort_keys=True, default=repr).encode())
     run = {name: value for name, value in asdict(settings).items() if name not in ("folder", "save_every")}
     run |= {"data_and_weights": digest.hexdigest(), "development_data": dev}
-    return json.loads(json.dumps(run))
+    return json.loads(json.dumps(run, default=lambda number: number.item()))
 
 
 def _lasting(config: object) -> object:

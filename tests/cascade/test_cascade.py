@@ -413,6 +413,13 @@ def test_saved_with_a_card(saved, tmp_path):
     assert_frame_equal(Cascade.from_pretrained(str(tmp_path / "again"))(candidates([6])), out)
 
 
+def test_fresh_heads_were_trained_on_nothing(encoder, tmp_path):
+    message = "data='ships' names what the heads were trained on, but fit() did not train them"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        Cascade.from_pretrained(encoder).save_pretrained(str(tmp_path / "saved"), data="ships")
+    assert not (tmp_path / "saved").exists()
+
+
 def test_pushed_to_the_hub(saved, monkeypatch):
     import huggingface_hub
 

@@ -240,6 +240,32 @@ def test_questions_are_added(cascade, frame, tmp_path):
         cascade.trace(frame[frame["docno"] != "d3-7"], tmp_path / "trace")
 
 
+@pytest.mark.parametrize("column", ["query", "text"])
+def test_other_words_have_other_scores(cascade, frame, tmp_path, column):
+    cascade.trace(frame, tmp_path / "trace")
+    changed = frame.assign(**{column: frame[column] + " town"})
+    with pytest.raises(ValueError, match="question 'q3' is in the trace with other words or texts; give another path"):
+        cascade.trace(changed, tmp_path / "trace")
+
+
+def test_a_candidate_counts_once(cascade, frame):
+    message = "question 'q2' has candidate 'd2-1' more than once; a trace needs each once"
+    with pytest.raises(ValueError, match=message):
+        cascade.trace(pd.concat([frame, frame[frame["docno"] == "d2-1"]]))
+
+
+def test_numbers_as_ids_are_measured_alike(cascade, frame):
+    """Those that ir-measures computes too."""
+    measures = [AP, nDCG(dcg="exp-log2") @ 10, Judged @ 5]
+    numbered = frame.assign(qid=frame["qid"].str[1:].astype(int), docno=range(len(frame)))
+    qrels = numbered[["qid", "docno"]].assign(label=np.arange(len(frame)) % 3)
+    found = cascade.trace(numbered).sweep(qrels, measures, [0.3]).frame
+    texts = numbered.astype({"qid": str, "docno": str})
+    expected = cascade.trace(texts).sweep(qrels.astype({"qid": str, "docno": str}), measures, [0.3]).frame
+    assert_frame_equal(found, expected)
+    assert found.drop(columns="alpha").gt(0).all(axis=None)
+
+
 def test_nobody_to_trace(cascade, frame, tmp_path):
     empty = cascade.trace(frame.iloc[:0], tmp_path / "trace")
     assert len(empty) == 0 and list(empty.results(0.4).columns) == COLUMNS and len(empty.results(0.4)) == 0

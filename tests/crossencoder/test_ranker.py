@@ -171,6 +171,23 @@ def test_a_fresh_head_is_said(tmp_path, results):
     with pytest.warns(UserWarning):
         again = CrossEncoder.from_pretrained(str(tmp_path))(results)
     assert_frame_equal(out, again)
+    ranker.save_pretrained(str(tmp_path / "saved"))
+    saved = CrossEncoder.from_pretrained(str(tmp_path / "saved"))
+    with pytest.warns(
+        UserWarning, match=r"the head of .*saved' was saved before it was trained: train it with fit\(\)"
+    ):
+        assert_frame_equal(saved(results), out)
+
+
+def test_a_truncated_model_that_was_trained_is_whole(tmp_path, results):
+    labelled = results.assign(label=[1, 1, 0, 0, 0])
+    ranker = CrossEncoder.from_pretrained(tiny.save(tmp_path / "full", layers=3, outputs=None), layers=2)
+    ranker.fit_candidates(labelled).save_pretrained(str(tmp_path / "two"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert_frame_equal(CrossEncoder.from_pretrained(str(tmp_path / "two"), layers=2)(results), ranker(results))
+    with pytest.warns(UserWarning, match="was trained on layer 2 and now reads layer 1"):
+        CrossEncoder.from_pretrained(str(tmp_path / "two"), layers=1)(results)
 
 
 def test_a_checkpoint_names_its_weights():

@@ -10,7 +10,7 @@ import tiny
 from pandas.testing import assert_frame_equal
 from pyterrier.testing import transformer_test_class
 
-from pyterrier_cascade import CrossEncoder, SequentialReranker
+from pyterrier_cascade import CrossEncoder, SequentialReranker, Training
 
 
 def _sequential():
@@ -72,6 +72,53 @@ def test_of_an_encoder_saved_and_loaded(tmp_path, frame):
     assert_frame_equal(loaded(frame), out)
     assert pickle.loads(pickle.dumps(loaded)) == loaded and eval(repr(loaded)) == loaded
     assert SequentialReranker.from_pretrained(source).head_layers == (2, 3, 4, 5, 6)
+
+
+def test_saved_in_the_place_of_another(models, tmp_path, frame):
+    SequentialReranker(models).save_pretrained(str(tmp_path / "saved"))
+    fewer = SequentialReranker([models[0].apart(), models[2].apart()])
+    fewer.save_pretrained(str(tmp_path / "saved"))
+    loaded = SequentialReranker.from_pretrained(str(tmp_path / "saved"), layers=(1, 4))
+    assert_frame_equal(loaded(frame), fewer(frame))
+    message = (
+        "holds models of 1, 4 layers, so that layers=(1, 2, 4) cannot be; leave it out, use plan=, or give an enco"
+    )
+    with pytest.raises(ValueError, match=re.escape(message)):
+        SequentialReranker.from_pretrained(str(tmp_path / "saved"), layers=(1, 2, 4))
+
+
+def test_a_training_that_fails_leaves_all_models_as_they_were(models, frame, monkeypatch):
+    labelled = frame.assign(label=[1] * 3 + [0] * 7)
+    expected = SequentialReranker([model.apart() for model in models]).fit_candidates(labelled)
+    sequential, fit = SequentialReranker(models), CrossEncoder.train
+    before = sequential.fingerprint()
+
+    def failing(self, *args):
+        if self.model is models[1].model:
+            raise KeyboardInterrupt
+        return fit(self, *args)
+
+    monkeypatch.setattr(CrossEncoder, "train", failing)
+    with pytest.raises(KeyboardInterrupt):
+        sequential.fit_candidates(labelled)
+    assert [model.model.fitted for model in models] == [None] * 3 and sequential.fingerprint() == before
+    monkeypatch.setattr(CrossEncoder, "train", fit)
+    assert sequential.fit_candidates(labelled).fingerprint() == expected.fingerprint()
+
+
+def test_each_model_has_a_folder_of_its_own(models, frame, tmp_path):
+    training = Training(epochs=1, folder=str(tmp_path / "kept"))
+    sequential = SequentialReranker([model(training=training) for model in models[:2]])
+    sequential.fit_candidates(frame.assign(label=[1] * 3 + [0] * 7))
+    assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == ["model-0", "model-1"]
+
+
+@pytest.mark.parametrize(
+    "other", [{"max_length": 16}, {"precision": "bf16"}, {"passages": "max"}, {"text_field": "docno"}]
+)
+def test_what_scores_depend_on_names_them(models, other):
+    before = SequentialReranker(models).fingerprint()
+    assert SequentialReranker([model(**other) for model in models]).fingerprint() != before
 
 
 def test_bad_models(models, frame):

@@ -176,6 +176,16 @@ def test_int8_is_calibrated_on_what_the_user_gives(folder, tmp_path):
     np.testing.assert_array_equal(scores(again), default)
 
 
+def test_copies_are_calibrated_alike(folder):
+    """Such as those that a pool's workers have, and copies of these."""
+    ranker = CrossEncoder.from_pretrained(folder, engine="openvino", precision="int8")
+    ranker.calibrate(frame().assign(query="what is the ship", text="ship " * 30))
+    copies = [ranker.apart(), ranker.apart().apart()]
+    few = frame(3)
+    for copy in copies:
+        np.testing.assert_array_equal(copy(few)["score"], ranker(few)["score"])
+
+
 @pytest.mark.parametrize("notebook", [False, True])
 def test_calibration_shows_no_bars_of_a_library(folder, capsys, monkeypatch, notebook):
     import rich
@@ -200,6 +210,8 @@ def test_too_few_candidates_to_calibrate_on(folder):
     )
     with pytest.raises(ValueError, match=re.escape(message)):
         ranker(frame(3))
+    # Those are forgotten: more may come.
+    assert len(ranker.apart()(frame())) == len(frame())
     with pytest.raises(ValueError, match="int8 needs at least 32 candidates to calibrate on, not 0"):
         ranker.calibrate(frame(0))
     ranker.calibrate(frame())

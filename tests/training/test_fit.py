@@ -22,6 +22,8 @@ from safetensors.torch import load_file
 
 from pyterrier_cascade import DCBERT, Cascade, CascadeTraining, CrossEncoder, DCBertTraining, Tanda, Training, frames
 from pyterrier_cascade.crossencoder.model import loss, relevance
+from pyterrier_cascade.encoder.pairs import TokenPairs
+from pyterrier_cascade.training.trainer import Examples
 
 QUICK = Training(learning_rate=3e-3, epochs=4, tokens_per_batch=100, patience=4, precision="fp32")
 
@@ -191,13 +193,63 @@ def test_a_folder_of_another_training_is_refused(tiny_bert, tmp_path):
     message = f"{tmp_path} holds another training: learning_rate was 2e-05 and is 0.001; give another Training.folder"
     with pytest.raises(ValueError, match=re.escape(message)):
         CrossEncoder.from_pretrained(tiny_bert, training=other).fit_candidates(TRAIN, DEV)
-    for message, train, dev in (
-        ("data_and_weights", TRAIN.iloc[3:], DEV),
-        ("development_data", TRAIN, DEV.iloc[3:]),
-        ("development_data", TRAIN, None),
+    for message, train, dev, more in (
+        ("data_and_weights", TRAIN.iloc[3:], DEV, {}),
+        ("development_data", TRAIN, DEV.iloc[3:], {}),
+        ("development_data", TRAIN, None, {}),
+        ("development_data", TRAIN, DEV, {"passages": "max"}),
+        ("development_data", TRAIN, DEV, {"max_length": 64}),
     ):
         with pytest.raises(ValueError, match=f"holds another training: {message} was"):
-            CrossEncoder.from_pretrained(tiny_bert, training=training).fit_candidates(train, dev)
+            CrossEncoder.from_pretrained(tiny_bert, training=training, **more).fit_candidates(train, dev)
+    numbers = Training(epochs=np.int64(1), learning_rate=np.float64(2e-5), folder=str(tmp_path))
+    again = CrossEncoder.from_pretrained(tiny_bert, training=numbers).fit_candidates(TRAIN, DEV)
+    assert_same(weights(again), weights(ranker))
+
+
+def test_only_development_questions_are_measured(tiny_bert):
+    """A file of qrels often judges those of all splits."""
+    few = CrossEncoder.from_pretrained(tiny_bert, training=Training(epochs=1, tokens_per_batch=300))
+    results = [frame.drop(columns="label") for frame in (TRAIN, DEV)]
+    qrels = [frame[["qid", "docno", "label"]] for frame in (TRAIN, DEV)]
+    expected = few.apart().fit(results[0], qrels[0], results[1], qrels[1]).history
+    found = few.apart().fit(results[0], qrels[0], results[1], pd.concat(qrels)).history
+    assert_frame_equal(found, expected)
+
+
+def test_rates_rise_and_fall_and_weights_decay(tiny_bert, monkeypatch):
+    """CT-20, TA-5: from 0 to the peak during the warm-up, then down to 0 at the last update; the head's likewise."""
+    seen, step = [], torch.optim.AdamW.step
+
+    def noted(self, *args, **kwargs):
+        seen.append([(group["lr"], group["weight_decay"]) for group in self.param_groups])
+        return step(self, *args, **kwargs)
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", noted)
+    how = {
+        "learning_rate": 1e-3,
+        "head_learning_rate": 5e-3,
+        "warmup": 4,
+        "weight_decay": 0.02,
+        "tokens_per_batch": 200,
+    }
+    CrossEncoder.from_pretrained(tiny_bert, training=Training(epochs=2, **how)).fit_candidates(TRAIN)
+    n = len(seen)
+    assert n > 12
+    shares = [update / 4 if update < 4 else (n - update) / (n - 4) for update in range(n)]
+    expected = [[(1e-3 * share, 0.02), (5e-3 * share, 0.02)] for share in shares]
+    np.testing.assert_allclose(seen, expected, rtol=1e-6, atol=1e-12)
+
+
+def test_negatives_are_drawn_anew_in_every_epoch():
+    labels, questions = TRAIN["label"].to_numpy(), pd.factorize(TRAIN["qid"])[0]
+    lengths = np.full(len(TRAIN), 5)
+    pairs = TokenPairs(
+        {"input_ids": np.zeros(lengths.sum(), np.int64)}, lengths, np.arange(len(TRAIN)), {"input_ids": 0}
+    )
+    epochs = Examples(pairs, labels, questions).batches(Training(epochs=3, negatives=1))
+    drawn = [{row for batch in epoch for row in batch if not labels[row]} for epoch in epochs]
+    assert [len(rows) for rows in drawn] == [60] * 3 and len({frozenset(rows) for rows in drawn}) == 3
 
 
 def test_a_folder_of_another_pooling_is_refused(tiny_bert, tmp_path):
