@@ -107,15 +107,16 @@ class Texts:
 
     def __init__(self, path: str, field: str = "text", quiet: bool = True):
         self.path, self.database = path, sqlite3.connect("")
-        self.database.execute("CREATE TABLE texts (name TEXT PRIMARY KEY, text TEXT)")
+        # As bytes, because not every string is UTF-8.
+        self.database.execute("CREATE TABLE texts (name BLOB PRIMARY KEY, text BLOB)")
         rows = pt.tqdm(data.texts(path, field), desc=f"reading {path}", unit=" texts", disable=quiet)
         for place, name, text in rows:
             try:
-                self.database.execute("INSERT INTO texts VALUES (?, ?)", (name, text))
+                self.database.execute("INSERT INTO texts VALUES (?, ?)", (_bytes(name), _bytes(text)))
             except sqlite3.IntegrityError:
                 raise ValueError(f"{place}: {name!r} is there twice") from None
 
-    def find(self, names: pd.Series, what: str) -> list[str]:
+    def find(self, names: pd.Series, what: str) -> pd.Series:
         """Returns the texts of names; those that are missing are named in an error.
 
         Args:
@@ -123,11 +124,17 @@ class Texts:
             what: What they are called in the error.
         """
         select = "SELECT text FROM texts WHERE name = ?"
-        found = {name: self.database.execute(select, (name,)).fetchone() for name in names.unique()}
+        found = {name: self.database.execute(select, (_bytes(name),)).fetchone() for name in names.unique()}
         if missing := [name for name, row in found.items() if row is None]:
             shown = ", ".join(map(repr, missing[:SHOWN])) + ", ..." * (len(missing) > SHOWN)
             raise KeyError(f"{len(missing)} {what} of the run are not in {self.path}: {shown}")
-        return [found[name][0] for name in names]
+        texts = [found[name][0].decode("utf-8", "surrogatepass") for name in names]
+        # pandas would make its own strings of them, which not every text can be.
+        return pd.Series(texts, index=names.index, dtype=object)
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
 
 
 def blocks(rows: Iterable[tuple[str, data.Row]]) -> Iterator[pd.DataFrame]:

@@ -34,7 +34,8 @@ def run(options: argparse.Namespace, out: IO[str]) -> None:
     columns = ["qid", "docno", "rank", "score", *(["exit_layer"] if "exit_layer" in ranker.new_columns() else [])]
     if options.format == "tsv":
         out.write("\t".join(columns) + "\n")
-    frames = candidates.read(options, ranker.text_field if needs_text else None)
+    field = ranker.dcbert().text_field if options.cache else ranker.text_field
+    frames = candidates.read(options, field if needs_text else None)
     total = None if options.quiet else candidates.number(options)
     with pt.tqdm(total=total, desc="reranking", unit=" candidates", disable=options.quiet) as bar:
         for frame in frames:

@@ -1,6 +1,7 @@
 """Quality and cost of a cascade under many settings."""
 
 import argparse
+import warnings
 from collections.abc import Sequence
 from typing import IO
 
@@ -36,7 +37,16 @@ def run(options: argparse.Namespace, out: IO[str]) -> None:
     measures = [measure(name) for given in options.measures for name in given.split()]
     alphas = None if options.alphas is None else [alpha(text) for text in options.alphas]
     judged = _qrels(options)
-    trace, plan = _traced(options)
+    trace, plan, qids = _traced(options)
+    asked = judged["qid"].isin(qids)
+    if not asked.all() and asked.any():
+        n_judged = judged["qid"].nunique()
+        warnings.warn(
+            f"{n_judged - judged['qid'][asked].nunique()} of {n_judged} judged questions have no candidates here and "
+            "are not measured",
+            stacklevel=1,
+        )
+        judged = judged[asked]
     sweep = trace.sweep(judged, measures, alphas, **plan)
     frame = sweep.frame
     if options.pareto:
@@ -87,7 +97,7 @@ def _qrels(options: argparse.Namespace):
 
 
 def _traced(options: argparse.Namespace):
-    """Returns the trace, and what it is swept with besides alpha."""
+    """Returns the trace, what it is swept with besides alpha, and the questions that are meant."""
     from pathlib import Path
 
     import pandas as pd
@@ -99,7 +109,8 @@ def _traced(options: argparse.Namespace):
         if options.run or options.candidates or options.trace:
             raise ValueError(f"{options.model!r} is a trace, which has its candidates; leave them out")
         known = {name: hint for name, hint in settings.declared(Trace.sweep).items() if name in PLAN}
-        return Trace(options.model), settings.parsed(options.settings, known, "--with")
+        trace = Trace(options.model)
+        return trace, settings.parsed(options.settings, known, "--with"), trace.qids
     kind = models.kind_of(options.model)
     if kind not in ("cascade", "sequential"):
         raise ValueError(f"{options.model!r} is a {kind}; only a cascade has settings to sweep")
@@ -107,5 +118,5 @@ def _traced(options: argparse.Namespace):
     blocks = list(candidates.read(options, cascade.text_field))
     if not blocks:
         raise ValueError("there are no candidates to score")
-    trace = cascade.trace(pd.concat(blocks, ignore_index=True), options.trace)
-    return trace, {name: getattr(cascade, name) for name in PLAN}
+    given = pd.concat(blocks, ignore_index=True)
+    return cascade.trace(given, options.trace), {name: getattr(cascade, name) for name in PLAN}, given["qid"].unique()

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import IO
 
 from pyterrier_cascade.cli import arguments
+from pyterrier_cascade.cli.sweep import PLAN
 
 HELP = "train a ranker and save it; prints the course of the training as a TSV"
 EXAMPLE = "cascade --model my-encoder --data as2:wikiqa --set epochs=2 --output my-cascade"
@@ -27,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         help="a setting of the training; may be repeated. With folder=..., what was killed goes on",
     )
-    arguments.settings(parser, "the ranker")
+    arguments.settings(parser, "the ranker, which is not saved with it")
     group = parser.add_argument_group("questions (files have a header: qid, query, docno, text, label)")
     one = group.add_mutually_exclusive_group(required=True)
     one.add_argument("--data", metavar="NAME", help="a data set with splits train and dev, such as as2:wikiqa")
@@ -77,7 +78,9 @@ def _ranker(options: argparse.Namespace):
     from pyterrier_cascade.cli import models
 
     if options.model:
-        return models.load(options.model, options.kind, options.settings, verbose=not options.quiet)
+        # Scores are learnt without dropping anybody.
+        skip = ("alpha", "counts", *PLAN) if options.kind in ("cascade", "sequential") else ()
+        return models.load(options.model, options.kind, options.settings, skip=skip, verbose=not options.quiet)
     if options.kind != "hierarchical":
         raise ValueError(f"a {options.kind} is trained from an encoder; give --model")
     return _fresh(options)

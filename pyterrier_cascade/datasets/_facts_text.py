@@ -1037,6 +1037,8 @@ SPECIES_NAMES = (
         *("sorrelkin", "tussock-mouse", "umblet", "vorrel", "wimmock", "yarrel", "zibbin", "burrowkin"),
         *("clovander", "dimmock", "ebbrel", "flittermop"),
     ),
+    # Of worlds with small families.
+    ("gravelock", "puddermole", "threnkin", "loobrel", "hazzock", "wendrake"),
 )
 
 INSTRUMENT_NAMES = (
@@ -1050,4 +1052,5 @@ INSTRUMENT_NAMES = (
         *("bellonium", "strumba", "warblin", "gongolet", "pipodeon", "tremolute", "chimandra", "hummerel"),
         *("twangolin", "clarabin", "flutonel", "bassarine", "serpandeon", "timbrello"),
     ),
+    ("marimbel", "ocarello", "psaltrine", "rebeccone", "sistrandel", "kazoodle"),
 )

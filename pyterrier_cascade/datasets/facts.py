@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice
 
 import pandas as pd
 
@@ -124,8 +124,10 @@ def generate(seed: int = DEFAULT) -> Facts:
     """The data set of this seed: the same on every machine and Python version.
 
     Args:
-        seed: Any integer; the embedded data set is that of `DEFAULT`.
+        seed: An integer from 0; the embedded data set is that of `DEFAULT`.
     """
+    if seed < 0:
+        raise ValueError(f"seed={seed}; give a whole number from 0")
     dice = Dice(seed)
     world, values = _build_world(dice)
     for split, entities in world.items():
@@ -235,8 +237,8 @@ def _ships_or_books(parts: tuple, pattern: str, dice: Dice) -> Iterator[tuple[st
 
 
 def _species_or_instruments(parts: tuple, dice: Dice) -> Iterator[tuple[str, list[str]]]:
-    firsts, seconds = parts
-    for second in dice.shuffle(seconds):
+    firsts, seconds, more = parts
+    for second in chain(dice.shuffle(seconds), more):
         yield second, [f"the {first} {second}" for first in dice.sample(firsts, dice.between(2, 3))]
 
 

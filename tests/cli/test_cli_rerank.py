@@ -1,6 +1,7 @@
 """``rerank``: what goes in as a run or a table comes out as the ranker itself ranks it."""
 
 import io
+import json
 import os
 import sys
 
@@ -155,6 +156,20 @@ def test_another_field(cli, tiny_bert, tmp_path):
     file = tsv(tmp_path / "table", GIVEN.rename(columns={"text": "body"}))
     found = cli("rerank", tiny_bert, "--candidates", file, "--with", "text_field=body")
     assert of_run(found.out) == of_frame(CrossEncoder.from_pretrained(tiny_bert)(GIVEN.drop(columns="rank")))
+
+
+def test_half_a_surrogate_pair(cli, tiny_bert, lists, tmp_path):
+    docs = [
+        {"docno": docno, "text": f"{text} \ud83d"}
+        for docno, text in GIVEN[["docno", "text"]].drop_duplicates().to_numpy()
+    ]
+    (tmp_path / "docs.jsonl").write_text("".join(json.dumps(one) + "\n" for one in docs))
+    argv = ["rerank", tiny_bert, "--run", lists.run, "--topics", lists.topics, "--docs", tmp_path / "docs.jsonl"]
+    done = cli(*argv)
+    assert done.code == 0, done.err
+    found = of_run(done.out)
+    given = GIVEN.assign(text=pd.Series([text + " \ud83d" for text in GIVEN["text"]], dtype=object))
+    assert found == of_frame(CrossEncoder.from_pretrained(tiny_bert)(given.drop(columns="rank")))
 
 
 def test_what_is_missing_is_named(refused, tiny_bert, lists, tmp_path):

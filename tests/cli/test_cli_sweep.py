@@ -2,7 +2,7 @@
 
 import pandas as pd
 import pytest
-from cli_lists import CANDIDATES, table
+from cli_lists import CANDIDATES, table, tsv
 from ir_measures import AP, P
 
 from pyterrier_cascade import Cascade, RelativeTokenCost, Survival
@@ -71,6 +71,21 @@ def test_a_trace_is_kept_and_needs_no_model(cli, refused, cascade, lists, tmp_pa
     assert "is a trace, which has its candidates" in refused(*argv(tmp_path / "trace", lists)[:-1])
     message = refused(*planned, "--with", "alpha=1")
     assert message == "--with has no 'alpha'; there are batch_size, exited, plan, rounding"
+
+
+def test_only_the_given_questions_are_measured(cli, cascade, lists, trace, tmp_path):
+    """Whatever else the judgements and a kept trace hold; of these judgements are said."""
+    few = CANDIDATES[CANDIDATES["qid"].isin(CANDIDATES["qid"].unique()[:2])]
+    given = few.drop(columns=["label", "rank"])
+    expected = Cascade.from_pretrained(cascade).trace(given).sweep(few[["qid", "docno", "label"]], [AP], [0.4]).frame
+    path = tsv(tmp_path / "few.tsv", given)
+    for more in ([], ["--trace", tmp_path / "kept"]):
+        if more:
+            assert cli(*argv(cascade, lists, *more)).code == 0
+        done = cli("sweep", cascade, "--candidates", path, "--qrels", lists.qrels, "--quiet", "--alphas", "0.4", *more)
+        assert swept(done) == rows(expected)
+        n = CANDIDATES["qid"].nunique()
+        assert f"warning: {n - 2} of {n} judged questions have no candidates here and are not measured" in done.err
 
 
 def test_progress(cli, cascade, lists):

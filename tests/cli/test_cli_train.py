@@ -184,6 +184,12 @@ def test_nothing_is_overwritten(refused, tiny_bert, files, tmp_path):
     assert Path(tiny_bert, "config.json").read_bytes() == before
 
 
+@pytest.mark.parametrize("name", ["alpha=0.5", "exited=drop", "plan=1,3"])
+def test_what_a_cascade_drops_is_not_trained(refused, encoder, files, tmp_path, name):
+    said = refused("train", "cascade", "--model", encoder, *files, "--output", tmp_path / "out", "--with", name)
+    assert said.startswith(f"--with has no {name.partition('=')[0]!r}; there are device")
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

@@ -298,8 +298,8 @@ def test_damaged_folder(questions, tmp_path, damage):
         message = f"{path}: not JSON ("
     elif damage == "format":
         meta = json.loads((folder / MANIFEST).read_text())
-        (folder / MANIFEST).write_text(json.dumps({**meta, "version": 2}))
-        message = f"{folder / MANIFEST} has format 'asnq-like', version 2; this version reads format 'asnq-like', versi"
+        (folder / MANIFEST).write_text(json.dumps({**meta, "version": 3}))
+        message = f"{folder / MANIFEST} has format 'asnq-like', version 3; this version reads format 'asnq-like', versi"
     else:
         labels = {"labels": '"432"', "another label": '"4521"'}
         lines[1] = lines[1][:30] if damage == "not JSON" else lines[1].replace('"4321"', labels[damage])
@@ -323,3 +323,48 @@ def test_squad_shaped_in_several_processes(tmp_path, squad_record):
     one = silently(SquadShaped(paths), tmp_path / "one")
     assert silently(SquadShaped(paths), tmp_path / "two", processes=2).equals(one)
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
+
+
+def squad_file(path, names, ids=str, text="Ada founded {}. Nobody knew."):
+    """An article about each name, with a question each."""
+    data = []
+    for name in names:
+        qas = [{"id": ids(name), "question": f"who founded {name}", "answers": [{"text": "Ada", "answer_start": 0}]}]
+        data.append({"title": f"town {name}", "paragraphs": [{"context": text.format(name), "qas": qas}]})
+    path.write_text(json.dumps({"data": data}))
+    return path
+
+
+def test_pages_of_one_article_are_on_one_side(tmp_path):
+    """Also where two files have it."""
+    paths = [squad_file(tmp_path / f"{name}.json", range(20), lambda n, name=name: f"{name}{n}") for name in "ab"]
+    silently(SquadShaped(paths, held_out=0.5), tmp_path / "built")
+    splits = [
+        pt.get_dataset(f"as2:asnq-like/{split}", folder=str(tmp_path / "built")) for split in ("train", "dev", "test")
+    ]
+    towns = [{qid[1:] for qid in split.get_topics()["qid"]} for split in splits]
+    assert sum(map(len, towns)) == len(set.union(*towns)) == 20 and all(towns)
+
+
+def test_the_same_questions_in_two_files(tmp_path):
+    """As in SQuAD 1.1 and 2.0."""
+    paths = [squad_file(tmp_path / f"{name}.json", range(5)) for name in "ab"]
+    silently(SquadShaped(paths, held_out=0), tmp_path / "built")
+    message = "question id '0' occurs more than once in .*; was it built of two files with the same questions"
+    with pytest.raises(ValueError, match=message):
+        pt.get_dataset("as2:asnq-like/train", folder=str(tmp_path / "built")).get_topics()
+
+
+def test_a_folder_is_read_without_what_editors_leave(tmp_path):
+    squad_file(tmp_path / "mine.json", range(2))
+    squad_file(tmp_path / "mine.json~", range(2))
+    assert SquadShaped(str(tmp_path)).paths == (str(tmp_path / "mine.json"),)
+
+
+def test_a_file_that_was_corrected_is_another(tmp_path):
+    """Though it is of the same size."""
+    path = squad_file(tmp_path / "a.json", range(3))
+    silently(SquadShaped([path], held_out=0), tmp_path / "built")
+    squad_file(path, range(3), text="Eva founded {}. Nobody knew.")
+    with pytest.raises(ValueError, match=r"was begun with files=.* and not with files="):
+        silently(SquadShaped([path], held_out=0), tmp_path / "built")

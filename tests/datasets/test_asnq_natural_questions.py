@@ -90,6 +90,18 @@ def test_published_list_has_the_question_that_one_of_five_answered(sample, share
 TEXT = "<P> Ada wrote it . Then Ada slept . </P> <P> So Ada said . Nobody knows . </P>"
 
 
+@pytest.mark.parametrize("release", ["original", "simplified"])
+def test_cells_part_no_text(release):
+    """The simplified release writes an underscore before attributes."""
+    record = nq_record(
+        "<Table> <Tr> <Td> 2004 </Td> <Td_colspan='2'> Won it </Td> </Tr> </Table>", [(0, 10)], [[(3, 4)]]
+    )
+    if release == "simplified":
+        record["document_tokens"][5]["token"] = "<Td_colspan='2'>"
+    assert [token["token"] for token in record["document_tokens"]].count("<Td colspan='2'>") == (release == "original")
+    assert [text for text, _ in labelled(record)] == ["2004 Won it"]
+
+
 def test_four_labels():
     record = nq_record(TEXT, long=[(0, 10)], short=[[(1, 2)]])
     assert labelled(record) == [

@@ -3,6 +3,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 
 import bm25s
 import numpy as np
@@ -61,6 +62,19 @@ def test_another_seed_gives_other_data_of_the_same_shape(data):
     assert content(other) != content(data)
     assert {split: pairs.qid.nunique() for split, pairs in other.pairs.items()} == facts.N_QUESTIONS
     assert facts.generate() is data
+
+
+def test_every_seed_has_a_world():
+    """Some have small families of species or instruments."""
+    for seed in range(60):
+        world, _ = facts._build_world(facts.Dice(seed))
+        counts = {split: Counter(entity.kind for entity in entities) for split, entities in world.items()}
+        assert all(set(counts[split].values()) == {n} for split, n in facts.N_ENTITIES.items()), seed
+
+
+def test_a_seed_is_a_whole_number_from_0():
+    with pytest.raises(ValueError, match="seed=-1; give a whole number from 0"):
+        facts.generate(-1)
 
 
 def test_counts(data):

@@ -1,5 +1,6 @@
 """Building an ASNQ-like folder: in several processes, resumable, and never taken for whole before it is."""
 
+import hashlib
 import multiprocessing
 import os
 import threading
@@ -78,10 +79,21 @@ def build(
 
 
 def _plan(source: Source, records_per_shard: int) -> dict[str, Any]:
-    files = [{"part": part, "name": Path(path).name, "bytes": os.path.getsize(path)} for part, path in source.files()]
+    files = [
+        {"part": part, "name": Path(path).name, "bytes": os.path.getsize(path), "sha256": _sha256(path)}
+        for part, path in source.files()
+    ]
     if not files:
         raise ValueError(f"{source!r} names no files; name at least one to build from")
     return {**FORMAT, **source.settings(), "records_per_shard": records_per_shard, "files": files}
+
+
+def _sha256(path: str) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def _begin(folder: Path, plan: dict[str, Any]) -> None:
@@ -98,7 +110,8 @@ def _begin(folder: Path, plan: dict[str, Any]) -> None:
 def _continue(folder: Path, begun: dict[str, Any], plan: dict[str, Any]) -> None:
     """Refuses another build; of an unfinished one, files that were replaced meanwhile are done anew."""
     replaced = [n for n, (old, new) in enumerate(zip(begun["files"], plan["files"], strict=False)) if old != new]
-    same = [{**old, "bytes": 0} for old in begun["files"]] == [{**new, "bytes": 0} for new in plan["files"]]
+    kept, now = ([(file["part"], file["name"]) for file in one["files"]] for one in (begun, plan))
+    same = kept == now
     keys = [key for key in {**begun, **plan} if begun.get(key) != plan.get(key) and (key != "files" or not same)]
     if keys or (replaced and (folder / MANIFEST).exists()):
         keys = keys or ["files"]

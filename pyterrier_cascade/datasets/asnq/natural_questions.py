@@ -13,7 +13,7 @@ from pyterrier_cascade.datasets.asnq.page import Answers, Asked, Page, label
 from pyterrier_cascade.datasets.asnq.sentences import sentence_spans
 
 # A cell alone says little ("11.44"): a row of a table is cut into sentences like a paragraph. All other tags part text.
-CELL = re.compile(r"</?T[dh]\b.*", re.DOTALL)
+CELL = re.compile(r"</?T[dh](?:[\s_>].*)?", re.DOTALL)
 TAG = re.compile(r"</?[A-Z]\w*(?:[\s_][^>]*)?>")
 
 Span = tuple[int, int]
@@ -60,7 +60,7 @@ class NaturalQuestions:
     def __post_init__(self):
         """Refuses files that do not exist."""
         for part in ("train", "dev"):
-            object.__setattr__(self, part, source_files(getattr(self, part), "*.jsonl*"))
+            object.__setattr__(self, part, source_files(getattr(self, part), ".jsonl"))
 
     def files(self) -> list[tuple[str, str]]:
         """Returns each file after its part, ``train`` or ``dev``."""
@@ -100,19 +100,22 @@ def question_page(where: str, record: dict, part: str, casefold: bool = False) -
         qid, query = str(record["example_id"]), record["question_text"]
     except (KeyError, TypeError, AttributeError) as err:
         raise ValueError(f"{where}: not a question of the original Natural Questions ({err!r})") from err
-    return Page(qid, part, sentences, [Asked(qid, query, labels)]) if answers else None
+    return Page(qid, part, sentences, [Asked(qid, query, labels)], qid) if answers else None
 
 
-def source_files(paths: Sequence[str | Path] | str | Path, pattern: str) -> tuple[str, ...]:
-    """Returns the files that are meant: a folder's own in order of name, or those that are listed.
+def source_files(paths: Sequence[str | Path] | str | Path, suffix: str) -> tuple[str, ...]:
+    """Returns the files that are meant: a folder's own in order of name, plain or gzipped, or those that are listed.
 
     Raises:
         FileNotFoundError: If one does not exist, or the folder has none.
     """
     listed = [Path(path).expanduser() for path in ([paths] if isinstance(paths, str | Path) else paths)]
-    found = tuple(str(p) for path in listed for p in (sorted(path.glob(pattern)) if path.is_dir() else [path]))
+    # Not what editors leave behind, such as dev.json~.
+    own = {path: sorted([*path.glob(f"*{suffix}"), *path.glob(f"*{suffix}.gz")]) for path in listed if path.is_dir()}
+    found = tuple(str(one) for path in listed for one in own.get(path, [path]))
     missing = [path for path in found if not Path(path).is_file()]
     if missing or (listed and not found):
+        pattern = f"*{suffix}*"
         named = missing[0] if missing else f"{listed[0]}{'/' + pattern}"
         raise FileNotFoundError(f"there is no file {named}; name existing files, or a folder of {pattern}")
     return found

@@ -28,12 +28,14 @@ class Page(NamedTuple):
         part: ``train`` or ``dev``.
         sentences: Its text.
         questions: Those with labels for these sentences.
+        article: What it is about: pages of one article are never divided between dev and test.
     """
 
     name: str
     part: str
     sentences: list[str]
     questions: list[Asked]
+    article: str
 
     def to_line(self) -> str:
         """Returns the page as one line of JSON; ASCII, so that text with lone surrogates survives too."""
@@ -48,8 +50,8 @@ class Page(NamedTuple):
         """
         value = parse_json(where, line)
         try:
-            name, part, sentences, asked = value
-            page = cls(name, part, sentences, [Asked(*question) for question in asked])
+            name, part, sentences, asked, article = value
+            page = cls(name, part, sentences, [Asked(*question) for question in asked], article)
             whole = all(
                 len(question.labels) == len(sentences) and set(question.labels) <= DIGITS for question in page.questions
             )

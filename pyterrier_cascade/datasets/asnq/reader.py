@@ -36,7 +36,8 @@ class AsnqBase(LabelledCollection):
             the questions in its list; without it dev is halved by ``split_seed``.
         split_seed: Which half of dev is test.
         negatives: Which wrong answers to keep, and how many of each for a question, as in ``(2, 3)`` or
-            ``{1: 10, 2: 5, 3: None}`` (see :func:`select_negatives`); without it all. What is left out is not in the
+            ``{1: 10, 2: 5, 3: None}`` (see :func:`select_negatives`; in the official files, of the lines of a question
+            that stand together); without it all. What is left out is not in the
             corpus either. Without it, ASNQ's train part as a frame takes several gigabytes.
         sample_seed: Which of the negatives.
     """
@@ -165,7 +166,7 @@ class AsnqLike(AsnqBase):
 
     def part(self, name: str) -> Iterator[Question]:
         """Yields the questions of one part; shards without any are not opened."""
-        folder, manifest = self._finished()
+        (folder, manifest), seen = self._finished(), set()
         for shard in manifest["shards"]:
             if not shard["counts"].get(name, {}).get("questions"):
                 continue
@@ -173,7 +174,13 @@ class AsnqLike(AsnqBase):
                 if page.part == name:
                     docnos = [f"{page.name}-{position}" for position in range(len(page.sentences))]
                     for qid, query, labels in page.questions:
-                        group = page.name if manifest["halve_by"] == "page" else query
+                        if qid in seen:
+                            raise ValueError(
+                                f"as2:{self.name}/{name}: question id {qid!r} occurs more than once in {folder}; was "
+                                "it built of two files with the same questions?"
+                            )
+                        seen.add(qid)
+                        group = page.article if manifest["halve_by"] == "page" else query
                         yield Question(qid, query, group, docnos, page.sentences, [int(label) for label in labels])
 
     def stamps(self) -> tuple[Stamp, ...]:

@@ -12,7 +12,7 @@ from pyterrier_cascade.datasets.asnq.lines import numbered_lines, parse_json
 from pyterrier_cascade.datasets.asnq.page import Page
 
 MANIFEST = "manifest.json"
-FORMAT = {"format": "asnq-like", "version": 1}
+FORMAT = {"format": "asnq-like", "version": 2}
 TEMPORARY = ".tmp-"
 
 Counts = dict[str, Counter]
@@ -99,7 +99,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     manifest = read_json(path)
     if {key: manifest.get(key) for key in FORMAT} != FORMAT:
         seen = ", ".join(f"{key} {manifest.get(key)!r}" for key in FORMAT)
-        raise ValueError(f"{path} has {seen}; this version reads format 'asnq-like', version 1")
+        raise ValueError(f"{path} has {seen}; this version reads format 'asnq-like', version 2")
     for shard in manifest["shards"]:
         file = folder / shard["name"]
         if not file.is_file() or file.stat().st_size != shard["bytes"]:

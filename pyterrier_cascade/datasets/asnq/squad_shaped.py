@@ -66,7 +66,7 @@ class SquadShaped:
 
     def __post_init__(self):
         """Refuses files that do not exist or have one name, and settings without meaning."""
-        object.__setattr__(self, "paths", source_files(self.paths, "*.json*"))
+        object.__setattr__(self, "paths", source_files(self.paths, ".json"))
         names = [_stem(path) for path in self.paths]
         if len(set(names)) < len(names):
             raise ValueError(f"two files of one name among {', '.join(self.paths)}; sentences are named after it")
@@ -101,7 +101,7 @@ class SquadShaped:
         except (KeyError, TypeError, AttributeError) as err:
             raise ValueError(f"{where}: not an article in the shape of SQuAD ({err!r})") from err
         part = "dev" if record.title in self._dev_titles else "train"
-        return Page(record.name, part, [sentence.text for sentence in sentences], questions)
+        return Page(record.name, part, [sentence.text for sentence in sentences], questions, record.title)
 
     def _asked(self, where: str, sentences: list[Sentence], gold: int, context: str, question: dict) -> Asked:
         answers = Answers((answer["text"] for answer in question["answers"]), self.casefold)
