@@ -47,7 +47,11 @@ class Checkpoint:
         """What ``load`` returned; the first use loads it."""
         with self._lock:
             if self._loaded is None:
-                loaded = self.load(self.source, **self.options)
+                import torch
+
+                # Weights that are first used in inference mode can be trained nevertheless.
+                with torch.inference_mode(False):
+                    loaded = self.load(self.source, **self.options)
                 if self._weights is not None:
                     from safetensors.torch import load as from_bytes
 

@@ -1,5 +1,6 @@
 """What all rankers share that read query and document together: texts, tokens, engine, calibration."""
 
+import hashlib
 from numbers import Integral
 from typing import TYPE_CHECKING
 
@@ -8,7 +9,7 @@ import pandas as pd
 
 from pyterrier_cascade import frames
 from pyterrier_cascade.encoder.executors import check_engine
-from pyterrier_cascade.encoder.openvino_executor import CALIBRATION
+from pyterrier_cascade.encoder.openvino_executor import CALIBRATED, CALIBRATION
 from pyterrier_cascade.encoder.pairs import TokenPairs, fitting, tokenize
 from pyterrier_cascade.encoder.torch_executor import TorchExecutor
 from pyterrier_cascade.ranker import NeuralRanker
@@ -60,6 +61,14 @@ class PairRanker(NeuralRanker):
         rows = np.linspace(0, len(results) - 1, min(len(results), ROWS)).astype(np.int64)
         self.model.loaded.executors.calibrate(self._tokenize(*self._texts(results.iloc[rows])))
         return self
+
+    def calibrated_on(self) -> str:
+        """Returns a hash of what int8 is calibrated on; an empty one where nothing is."""
+        given = self.model.loaded.executors.calibration if self.precision in CALIBRATED else None
+        if given is None:
+            return ""
+        tokens = [given.lengths, *given.columns.values()]
+        return hashlib.sha256(b"".join(np.ascontiguousarray(values).tobytes() for values in tokens)).hexdigest()
 
     def _texts(self, frame: pd.DataFrame) -> tuple[list[str], list[str]]:
         """Returns each row's query, cut where it leaves no room, and its text; both are said once."""

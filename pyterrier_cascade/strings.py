@@ -4,6 +4,14 @@ import numpy as np
 import pandas as pd
 
 
+def column(values):
+    """Strings as a column of a frame: pandas' own strings, but for texts that these cannot be (lone surrogates)."""
+    try:
+        return pd.Series(values, dtype="str")
+    except UnicodeEncodeError:
+        return pd.Series(values, dtype=object)
+
+
 class Strings:
     """A list of strings as one array of bytes, so that it can be saved, mapped from disk and read in part.
 

@@ -1,6 +1,7 @@
 import gzip
 import json
 import math
+import unicodedata
 
 import bm25s
 import ir_measures
@@ -77,6 +78,28 @@ def test_nothing_is_opened_for_an_empty_frame(saved):
 def test_any_script_is_found(bm25):
     found = docnos(bm25(topics("ångström", "ΔΕΛΦΟΊ", "मौसम", "東京")))
     assert found == {f"q{i}": ["d5"] for i in range(4)}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["हिन्दी भाषा की किताब", "বাংলা ভাষার বই", "ภาษาไทย", "తెలుగు భాష పుస్తకం", "ភាសាខ្មែរ", "தமிழ் மொழி நூல்", "עִבְרִית"],
+)
+def test_marks_are_parts_of_words(text):
+    """Vowels in many scripts; without them a word is torn into single letters, which count for nothing."""
+    index = BM25.from_docs([{"docno": "here", "text": text}, {"docno": "other", "text": "another text"}])
+    for word in text.split():
+        assert docnos(index(topics(word))) == {"q0": ["here"]}
+        assert docnos(index(topics(unicodedata.normalize("NFD", word)))) == {"q0": ["here"]}
+
+
+def test_half_a_surrogate_pair_is_retrieved():
+    index = BM25.from_docs([*DOCS, {"docno": "odd\ud83d", "text": "a unicorn \ud83d"}])
+    found = index(topics("unicorn", "cat"))
+    assert found["docno"].tolist()[0] == "odd\ud83d" and found["text"].tolist()[0] == "a unicorn \ud83d"
+    assert index.text_loader()(found[["docno"]])["text"].tolist() == found["text"].tolist()
+    assert_frame_equal(
+        index(topics("cat")), BM25.from_docs([*DOCS, {"docno": "odd", "text": "a unicorn ?"}])(topics("cat"))
+    )
 
 
 @pytest.mark.parametrize("method", METHODS)

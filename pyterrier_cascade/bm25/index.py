@@ -123,7 +123,7 @@ class Index:
 
     def positions(self, docnos):
         """Where each docno of a column stands in the index; KeyError names the unknown ones."""
-        positions = self._places.get_indexer(docnos.to_numpy(dtype=object))
+        positions = self._places.get_indexer(pd.Index(docnos.to_numpy(dtype=object), dtype=object))
         unknown = docnos[positions < 0].unique()
         if len(unknown):
             raise KeyError(f"{named(unknown)} not in this index of {self.n_docs} documents; index them too")

@@ -3,7 +3,6 @@
 import operator
 
 import numpy as np
-import pandas as pd
 import pyterrier as pt
 
 from pyterrier_cascade.bm25.documents import read_docs
@@ -12,6 +11,7 @@ from pyterrier_cascade.bm25.scorer import BM25Scorer, BM25TextLoader
 from pyterrier_cascade.bm25.settings import Settings
 from pyterrier_cascade.frames import Blocks
 from pyterrier_cascade.ranker import HELP_URL
+from pyterrier_cascade.strings import column
 
 NUM_RESULTS = 1000
 _ADDED = ["docno", "text", "score", "rank"]
@@ -125,8 +125,8 @@ class BM25(pt.Artifact, pt.Transformer):
             topics.take(rows)
             .reset_index(drop=True)
             .assign(
-                docno=pd.Series(self._index.docnos[docs] if len(docs) else [], dtype="str"),
-                text=pd.Series(self._index.texts.take(docs) if len(docs) else [], dtype="str"),
+                docno=column(self._index.docnos[docs] if len(docs) else []),
+                text=column(self._index.texts.take(docs) if len(docs) else []),
                 score=scores,
                 rank=np.arange(len(rows)) - np.repeat(np.cumsum(n_hits) - n_hits, n_hits),
             )

@@ -1,10 +1,10 @@
 """Transformers that answer for given documents of an index: their scores, their texts."""
 
 import numpy as np
-import pandas as pd
 import pyterrier as pt
 
 from pyterrier_cascade.ranker import Ranker
+from pyterrier_cascade.strings import column
 
 
 class BM25Scorer(Ranker):
@@ -68,7 +68,7 @@ class BM25TextLoader(pt.Transformer):
         pt.validate.columns(inp, includes=["docno"], context=self)
         index = self.index._index
         texts = index.texts.take(index.positions(inp["docno"])) if len(inp) else []
-        return inp.assign(text=pd.Series(texts, dtype="str").array)
+        return inp.assign(text=column(texts).set_axis(inp.index))
 
     def subtransformers(self):
         """None: the index is no part of the pipeline."""

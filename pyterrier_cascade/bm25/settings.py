@@ -1,6 +1,8 @@
 """What decides the scores of an index besides its documents."""
 
+import unicodedata
 from dataclasses import asdict, dataclass
+from functools import cache
 
 import bm25s
 
@@ -11,7 +13,8 @@ METHODS = ("lucene", "robertson", "atire", "bm25l", "bm25+")
 class Settings:
     """The formula and the words of an index; kept in its metadata.
 
-    The defaults of ``k1`` and ``b`` are Terrier's. Words are runs of two or more letters or digits, in lower case.
+    The defaults of ``k1`` and ``b`` are Terrier's. Words are runs of two or more letters or digits with their marks, in
+    lower case; letters that Unicode writes in two ways are the same.
 
     Args:
         k1: how fast repeated words saturate.
@@ -45,12 +48,24 @@ class Settings:
     def tokenize(self, texts, verbose=False):
         """The words of each text, as bm25s numbers them: ``ids`` (a list per text) and ``vocab``."""
         return bm25s.tokenize(
-            texts, stopwords=self.stopwords, stemmer=_stemmer(self.stemmer), show_progress=verbose, leave=verbose
+            [text if text.isascii() else unicodedata.normalize("NFC", text) for text in texts],
+            token_pattern=_word(),
+            stopwords=self.stopwords,
+            stemmer=_stemmer(self.stemmer),
+            show_progress=verbose,
+            leave=verbose,
         )
 
     def as_dict(self):
         """The settings as JSON keeps them; ``Settings(**settings.as_dict())`` equals ``settings``."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+
+@cache
+def _word():
+    """The pattern of a word. Vowels of Hindi, Thai and other scripts are marks, which ``\\w`` leaves out."""
+    marks = [chr(code) for code in range(0x300, 0x1F000) if unicodedata.category(chr(code)) in ("Mn", "Mc")]
+    return rf"(?u)\b\w[\w{''.join(marks)}]+"
 
 
 def _stemmer(language):

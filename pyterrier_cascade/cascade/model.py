@@ -260,8 +260,8 @@ def _fresh(
     )
     # Fresh heads are drawn alike every time, so that two rankers on the same bare encoder are the same ranker.
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        module = CascadeTransformer(config)
+        torch.default_generator.manual_seed(0)
+        module = CascadeTransformer(config).float()
     module.encoder.load_state_dict(encoder.state_dict(), strict=False)
     return module
 

@@ -136,7 +136,7 @@ class Cascade(Staged, PairRanker):
 
     def fingerprint(self) -> str:
         """Returns a hash of the weights, and of the settings that scores depend on."""
-        settings = (self.max_length, self.engine, self.precision, self.text_field)
+        settings = (self.max_length, self.engine, self.precision, self.text_field, self.calibrated_on())
         return f"{self.model.fingerprint} {settings}"
 
     def check_settings(self) -> None:

@@ -18,6 +18,7 @@ from pyterrier_cascade import frames
 from pyterrier_cascade.cascade import pruning
 from pyterrier_cascade.cascade.staged import Judged, Plan, Staged, assembled, check_plan, layers_run
 from pyterrier_cascade.cascade.sweep import Sweep, swept
+from pyterrier_cascade.encoder.openvino_executor import CALIBRATED, CALIBRATION
 from pyterrier_cascade.pair_ranker import ROWS
 from pyterrier_cascade.strings import Strings
 
@@ -156,6 +157,10 @@ class Trace(pt.Artifact):
             pool: Whose workers score (:class:`~pyterrier_cascade.RayPool`); this process unless given.
         """
         frames.validate(candidates, context=ranker, text_field=ranker.text_field)
+        for one in getattr(ranker, "models", (ranker,)):
+            # Of all candidates and not of the first ones, so that a trace that is gone on with is of one model.
+            if one.precision in CALIBRATED and not one.calibrated_on() and len(candidates) >= CALIBRATION[0]:
+                one.calibrate(candidates)
         meta = KIND | {
             "ranker": repr(ranker),
             "fingerprint": ranker.fingerprint(),

@@ -132,7 +132,7 @@ def load(source: str, layers: int | None = None, dense: bool = True, trust_remot
         )
     # A fresh head is drawn alike every time, so that two rankers on the same bare encoder are the same ranker.
     with torch.random.fork_rng(devices=[]), quiet():
-        torch.manual_seed(0)
+        torch.default_generator.manual_seed(0)
         cls = transformers.AutoModelForSequenceClassification
         options = {"config": config, "output_loading_info": True, "dtype": torch.float32, **trust}
         module, info = pretrained(cls, source, **options)

@@ -147,7 +147,8 @@ class SequentialReranker(Staged, pt.Estimator):
         """Returns a hash of the weights, and of the settings that scores depend on."""
         names = ("max_length", "engine", "precision", "text_field", "passages")
         return " ".join(
-            f"{model.model.fingerprint} {[getattr(model, name) for name in names]}" for model in self.models
+            f"{model.model.fingerprint} {[getattr(model, name) for name in names]} {model.calibrated_on()}"
+            for model in self.models
         )
 
     def judge(self, frame: pd.DataFrame, blocks: frames.Blocks, plan: Plan, prune: bool = True) -> Judged:

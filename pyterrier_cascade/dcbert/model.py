@@ -386,8 +386,8 @@ def _fresh(source: str, parts: dict, trust_remote_code: bool) -> DCBert:
     config = DCBertConfig(encoder=bare.config.to_dict(), **parts)
     # Fresh parts are drawn alike every time, so that two rankers on the same bare encoder are the same ranker.
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        module = DCBert(config)
+        torch.default_generator.manual_seed(0)
+        module = DCBert(config).float()
     for encoder in module.encoders.values():
         # Fewer layers take the first of them.
         encoder.load_state_dict(bare.state_dict(), strict=False)

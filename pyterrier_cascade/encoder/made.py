@@ -8,7 +8,9 @@ import torch
 
 
 class Made:
-    """A store of things that were made from weights.
+    """A store of things that were made from weights, and are made anew when these were changed in place.
+
+    Only changes through ``tensor.data`` go unseen: use ``torch.no_grad()`` instead.
 
     Args:
         weights: Returns the weights.
@@ -26,7 +28,7 @@ class Made:
             make: Makes it.
         """
         with self._lock:
-            # Every change in place, such as a training step, counts a tensor's version up.
+            # Every change in place, such as a training step, counts a tensor's version up, but for one through .data.
             stamp = [(w.data_ptr(), None if w.is_inference() else w._version) for w in self.weights()]
             if stamp != self._stamp:
                 self._made, self._stamp = {}, stamp

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from pyterrier_cascade.encoder import families, layers, layout
+from pyterrier_cascade.encoder import families, layers, layout, linear
 from pyterrier_cascade.encoder.families import Encoder, Head
 from pyterrier_cascade.encoder.layout import Padded
 
@@ -182,9 +182,16 @@ def kept(folder: Path | None, make: Callable[[], list]) -> list:
     if folder is None:
         return make()
     if not folder.exists():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        # Renamed when complete: neither a process that is killed nor one beside it leaves half of it for whole.
-        unfinished = Path(tempfile.mkdtemp(dir=folder.parent, prefix="unfinished-"))
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            # Renamed when complete: neither a process that is killed nor one beside it leaves half of it for whole.
+            unfinished = Path(tempfile.mkdtemp(dir=folder.parent, prefix="unfinished-"))
+        except OSError as error:
+            warnings.warn(
+                f"compiled models cannot be kept in {folder.parent} ({error}), so that every process makes them anew",
+                stacklevel=2,
+            )
+            return make()
         try:
             for number, graph in enumerate(make()):
                 openvino.save_model(graph, unfinished / f"{number}.xml", compress_to_fp16=False)
@@ -199,10 +206,12 @@ def kept(folder: Path | None, make: Callable[[], list]) -> list:
 def fingerprint(encoder: nn.Module, heads: Sequence[Head], *more: np.ndarray) -> str:
     """Returns a digest of all that the graphs follow from: weights, heads, code, versions, and what else is given."""
     digest = hashlib.sha256()
-    for code in (families, layers, layout, sys.modules[__name__]):
+    of_heads = [sys.modules[name] for name in sorted({type(head.module).__module__ for head in heads})]
+    for code in (families, layers, layout, linear, sys.modules[__name__], *of_heads):
         digest.update(inspect.getsource(code).encode())
     versions = [version(package) for package in ("openvino", "nncf", "torch")]
-    digest.update(repr([versions, [(head.layer, head.pooling) for head in heads], encoder.config.to_dict()]).encode())
+    config = encoder.config.to_dict() | {"_name_or_path": None}
+    digest.update(repr([versions, [(head.layer, head.pooling) for head in heads], config]).encode())
     for module in (encoder, *(head.module for head in heads)):
         for tensor in module.state_dict().values():
             digest.update(tensor.detach().cpu().contiguous().numpy())

@@ -1,5 +1,6 @@
 """Query and document as one input, with the tokenizer's own special tokens (CT-5)."""
 
+import dataclasses
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -73,17 +74,30 @@ def tokenize(
         passages: Whether what is cut off becomes further inputs of the same pair, overlapping by a quarter of the
             limit, instead of being dropped.
     """
-    queries, room = fitting(tokenizer, queries, max_length)
-    encoded = tokenizer(
-        queries,
-        [_encodable(text) for text in texts],
-        truncation="only_second",
-        max_length=max_length,
-        stride=min(max_length // 4, room // 2) if passages else 0,
-        return_overflowing_tokens=passages,
-        return_attention_mask=False,
-    )
-    return _end_to_end(tokenizer, encoded, len(queries))
+    queries, rooms = fitting(tokenizer, queries, max_length)
+    # A long query leaves less than that; those of one overlap are tokenised together.
+    strides, parts = np.minimum(max_length // 4, rooms // 2) * passages, []
+    for stride in np.unique(strides).tolist():
+        rows = np.flatnonzero(strides == stride)
+        encoded = tokenizer(
+            [queries[row] for row in rows],
+            [_encodable(texts[row]) for row in rows],
+            truncation="only_second",
+            max_length=max_length,
+            stride=stride,
+            return_overflowing_tokens=passages,
+            return_attention_mask=False,
+        )
+        part = _end_to_end(tokenizer, encoded, len(rows))
+        parts.append(dataclasses.replace(part, owner=rows[part.owner]))
+    return parts[0] if len(parts) == 1 else _together(parts)
+
+
+def _together(parts: list[TokenPairs]) -> TokenPairs:
+    """Returns the inputs of several parts in the order of their pairs."""
+    columns = {name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns}
+    lengths, owner = (np.concatenate([getattr(part, name) for part in parts]) for name in ("lengths", "owner"))
+    return TokenPairs(columns, lengths, owner, parts[0].pad).select(np.argsort(owner, kind="stable"))
 
 
 def tokenize_texts(tokenizer, texts: list[str], *, max_length: int = 512, passages: bool = False) -> TokenPairs:
@@ -119,11 +133,11 @@ def _end_to_end(tokenizer, encoded, n_texts: int) -> TokenPairs:
     return TokenPairs(columns, lengths, np.asarray(owner, dtype=np.int64), pad)
 
 
-def fitting(tokenizer, queries: list[str], max_length: int) -> tuple[list[str], int]:
-    """Returns the queries, the longest ones cut, with a warning, and the least room that one leaves to a document."""
+def fitting(tokenizer, queries: list[str], max_length: int) -> tuple[list[str], np.ndarray]:
+    """Returns the queries, the longest ones cut, with a warning, and the room that each leaves, ``(n,)``."""
     unique = list(dict.fromkeys(queries))
     encodable = [_encodable(query) for query in unique]
-    limit = max_length - tokenizer.num_special_tokens_to_add(pair=True) - min(MIN_DOCUMENT, max_length // 2)
+    limit = max(1, max_length - tokenizer.num_special_tokens_to_add(pair=True) - min(MIN_DOCUMENT, max_length // 2))
     encoded = tokenizer(encodable, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
     lengths = [len(ids) for ids in encoded["input_ids"]]
     longest = max(lengths, default=0)
@@ -136,8 +150,9 @@ def fitting(tokenizer, queries: list[str], max_length: int) -> tuple[list[str], 
         )
         ends = [offsets[limit - 1][1] if len(offsets) > limit else None for offsets in encoded["offset_mapping"]]
         encodable = [query[:end] for query, end in zip(encodable, ends, strict=True)]
-    fitted = dict(zip(unique, encodable, strict=True))
-    return [fitted[query] for query in queries], max(max_length - min(longest, limit), MIN_DOCUMENT)
+    left = np.maximum(max_length - np.minimum(lengths, limit), MIN_DOCUMENT)
+    fitted = dict(zip(unique, zip(encodable, left, strict=True), strict=True))
+    return [fitted[query][0] for query in queries], np.array([fitted[query][1] for query in queries])
 
 
 def _encodable(text: str) -> str:

@@ -50,8 +50,8 @@ def build(
         seed: Draws the weights; the caller's random state is left alone.
     """
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        module = CompareAggregate(schemes.scheme(name, level), architecture)
+        torch.default_generator.manual_seed(seed)
+        module = CompareAggregate(schemes.scheme(name, level), architecture).float()
     module.config = {
         "model_type": MODEL_TYPE,
         "scheme": name,

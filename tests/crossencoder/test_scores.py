@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyterrier_cascade import CrossEncoder
+from pyterrier_cascade import DCBERT, Cascade, CrossEncoder, HierarchicalRanker, Training
 from pyterrier_cascade.frames import EXIT_COLUMNS
 
 TEXTS = [
@@ -234,3 +234,51 @@ def test_no_dense_layer_only_where_one_stands_before_a_tanh(tmp_path):
         with pytest.raises(ValueError) as error:
             CrossEncoder.from_pretrained(source, dense=False)(frame())
         assert str(error.value) == message
+
+
+@pytest.mark.parametrize("passages", ["max", "mean"])
+def test_passages_do_not_depend_on_other_queries(tmp_path, passages):
+    """X-3: a long query beside it leaves less room, and other overlaps, to its own documents only."""
+    ranker = CrossEncoder.from_pretrained(tiny.save(tmp_path), passages=passages, max_length=64)
+    long_text = "ship town who founded launched the in a was what of is " * 20
+    few = pd.DataFrame({"qid": ["a", "b"], "query": ["what ship", "what town " * 20], "docno": "d", "text": long_text})
+    beside = ranker(few).set_index("qid")["score"]
+    for qid, alone in few.groupby("qid"):
+        np.testing.assert_allclose(ranker(alone)["score"].item(), beside[qid], atol=1e-5)
+    pairs = ranker._tokenize(*ranker._texts(few.iloc[::-1]), passages=True)
+    assert (np.diff(pairs.owner) >= 0).all() and set(pairs.owner) == {0, 1} and pairs.lengths.max() == 64
+
+
+@pytest.mark.parametrize("family", tiny.FAMILIES)
+def test_the_least_length(tmp_path, family):
+    ranker = CrossEncoder.from_pretrained(tiny.save(tmp_path, family), max_length=8)
+    with pytest.warns(UserWarning, match="queries have more than"):
+        assert len(ranker(frame().assign(query="what ship was launched in the town"))) == 6
+
+
+def test_first_used_in_inference_mode_it_can_be_trained(tmp_path):
+    ranker = CrossEncoder.from_pretrained(tiny.save(tmp_path), training=Training(epochs=1))
+    with torch.inference_mode():
+        ranker(frame())
+    ranker.fit_candidates(frame().assign(label=[1, 0, 0, 1, 0, 0]))
+
+
+def test_the_callers_generators_are_left_alone(tmp_path, monkeypatch):
+    """Also those of a GPU, which torch.manual_seed would seed."""
+    folder, seeded = tiny.save(tmp_path, outputs=None), []
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded.append)
+    for kind in (CrossEncoder, Cascade, DCBERT):
+        assert kind.from_pretrained(folder).model.loaded
+    assert HierarchicalRanker().model.loaded and not seeded
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_weights_are_fp32_whatever_the_default(tmp_path, dtype):
+    folder = tiny.save(tmp_path, outputs=None)
+    torch.set_default_dtype(dtype)
+    try:
+        rankers = [kind.from_pretrained(folder) for kind in (CrossEncoder, Cascade, DCBERT)] + [HierarchicalRanker()]
+        for ranker in rankers:
+            assert {weight.dtype for weight in ranker.model.loaded.module.parameters()} == {torch.float32}
+    finally:
+        torch.set_default_dtype(torch.float32)

@@ -133,8 +133,10 @@ def test_scores_depend_neither_on_threads_nor_on_chunks(encoder, budget):
         torch.set_num_threads(before)
 
 
-def test_each_worker_has_one_core_and_the_caller_its_own_setting(two_threads):
+def test_each_worker_has_one_core_and_the_caller_its_own_setting(two_threads, monkeypatch):
     """Also a thread that is started while workers are open, and one after them."""
+    # Workers that are kept from another test would have been started otherwise.
+    monkeypatch.setattr("pyterrier_cascade.encoder.workers._idle", {})
 
     def setting():
         found = []

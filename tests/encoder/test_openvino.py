@@ -1,9 +1,11 @@
 """The same spans as OpenVINO graphs: equal in fp32, near below, kept on disk, and loud where they cannot be had."""
 
+import dataclasses
 import re
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -12,7 +14,7 @@ import spans
 import tiny
 import torch
 
-from pyterrier_cascade import CrossEncoder, Training
+from pyterrier_cascade import CrossEncoder, SequentialReranker, Training
 from pyterrier_cascade.encoder import engine, openvino_graphs
 from pyterrier_cascade.encoder.families import Weights, take_apart
 from pyterrier_cascade.encoder.openvino_executor import CALIBRATION, OpenVINOExecutor
@@ -176,6 +178,63 @@ def test_int8_is_calibrated_on_what_the_user_gives(folder, tmp_path):
     np.testing.assert_array_equal(scores(again), default)
 
 
+def test_without_a_place_to_keep_them_graphs_are_made_anew(folder, tmp_path):
+    (tmp_path / "file").write_text("")
+    ranker = CrossEncoder.from_pretrained(folder, engine="openvino")
+    ranker.model.cache = lambda name: tmp_path / "file" / "cache"
+    message = "compiled models cannot be kept in .*Not a directory.*, so that every process makes them anew"
+    with pytest.warns(UserWarning, match=message):
+        found = scores(ranker)
+    np.testing.assert_allclose(found, scores(ranker(engine="torch")), atol=1e-5)
+
+
+def test_graphs_are_known_by_all_that_they_follow_from(folder, tmp_path, monkeypatch):
+    """And not by how their folder is spelt."""
+    from pyterrier_cascade.encoder import openvino_graphs
+
+    def known(**more):
+        loaded = CrossEncoder.from_pretrained(folder, **more).model.loaded.executors
+        return loaded.encoder, loaded.heads
+
+    encoder, heads = known()
+    digest = openvino_graphs.fingerprint(encoder, heads)
+    monkeypatch.chdir(Path(folder).parent)
+    again = CrossEncoder.from_pretrained(f"./{Path(folder).name}").model.loaded.executors
+    assert openvino_graphs.fingerprint(again.encoder, again.heads) == digest
+    other = [
+        openvino_graphs.fingerprint(encoder, [dataclasses.replace(heads[0], layer=heads[0].layer - 1)]),
+        openvino_graphs.fingerprint(encoder, [dataclasses.replace(heads[0], pooling="mean")]),
+        openvino_graphs.fingerprint(encoder, heads, np.ones(3)),
+    ]
+    with torch.no_grad():
+        next(heads[0].module.parameters()).add_(1)
+    other.append(openvino_graphs.fingerprint(encoder, heads))
+    monkeypatch.setattr(openvino_graphs, "version", lambda package: "0")
+    other.append(openvino_graphs.fingerprint(encoder, heads))
+    monkeypatch.setattr(openvino_graphs.inspect, "getsource", lambda code: code.__name__)
+    other.append(openvino_graphs.fingerprint(encoder, heads))
+    seen = []
+    monkeypatch.setattr(openvino_graphs.inspect, "getsource", lambda code: (seen.append(code.__name__), "")[1])
+    other.append(openvino_graphs.fingerprint(encoder, heads))
+    monkeypatch.setattr(encoder.config, "layer_norm_eps", 1e-3)
+    other.append(openvino_graphs.fingerprint(encoder, heads))
+    assert digest not in other and len(set(other)) == len(other)
+    assert {"pyterrier_cascade.encoder.linear", "pyterrier_cascade.crossencoder.model"} <= set(seen)
+
+
+def test_a_trace_is_of_one_calibration(folder, tmp_path):
+    """That of all its candidates, so that it is the same when it is gone on with."""
+
+    def fresh():
+        return SequentialReranker([CrossEncoder.from_pretrained(folder, engine="openvino", precision="int8")])
+
+    given = pd.concat([frame().assign(qid=qid, query=f"what {qid}") for qid in ("ship", "town")], ignore_index=True)
+    fresh().trace(given, tmp_path / "trace")
+    assert len(fresh().trace(given, tmp_path / "trace")) == len(given)
+    with pytest.raises(ValueError, match="whose weights or settings are not those of"):
+        fresh().trace(frame(), tmp_path / "trace")
+
+
 def test_copies_are_calibrated_alike(folder):
     """Such as those that a pool's workers have, and copies of these."""
     ranker = CrossEncoder.from_pretrained(folder, engine="openvino", precision="int8")
@@ -221,7 +280,7 @@ def test_too_few_candidates_to_calibrate_on(folder):
 def test_calibration_takes_evenly_from_all_candidates(folder):
     ranker = CrossEncoder.from_pretrained(folder, engine="openvino", precision="int8")
     ranker.calibrate(frame(1_000))
-    taken = ranker.model.loaded.executors._calibration
+    taken = ranker.model.loaded.executors.calibration
     assert len(taken.lengths) == CALIBRATION[1]
     assert taken.owner[[0, 1, -1]].tolist() == [0, 3, 999]
 
