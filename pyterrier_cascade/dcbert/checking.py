@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyterrier as pt
 
-from pyterrier_cascade.dcbert import files
+from pyterrier_cascade.checksum import sha256
 from pyterrier_cascade.dcbert.catalog import catalog_name, write_catalog
 from pyterrier_cascade.dcbert.layout import opened, read_end, read_meta, shard_numbers
 from pyterrier_cascade.dcbert.shards import TOKENS, Shard, shard_name
@@ -29,7 +29,7 @@ def faults(folder: Path, verbose: bool) -> list[str]:
 
 
 def _contents(shard: Shard) -> list[str]:
-    wrong = [name for name, file in shard.meta["files"].items() if files.sha256(shard.folder / name) != file["sha256"]]
+    wrong = [name for name, file in shard.meta["files"].items() if sha256(shard.folder / name) != file["sha256"]]
     return [f"{str(shard.folder / name)!r} is damaged: it is not what was written" for name in wrong]
 
 

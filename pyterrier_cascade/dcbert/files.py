@@ -49,15 +49,6 @@ def read_sealed(path: Path) -> dict[str, Any]:
     raise ValueError(f"{str(path)!r} is damaged: it is not what was written")
 
 
-def sha256(path: Path) -> str:
-    """Returns the sha256 of a file."""
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while part := file.read(1 << 20):
-            digest.update(part)
-    return digest.hexdigest()
-
-
 def sync(path: Path) -> None:
     """Waits until a file, or the list of files of a folder, is on the disk."""
     if path.is_dir() and os.name != "posix":

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from pyterrier_cascade.checksum import sha256
 from pyterrier_cascade.dcbert import files
 from pyterrier_cascade.dcbert.quantise import DTYPES, quantise, unstorable
 from pyterrier_cascade.strings import Strings
@@ -142,7 +143,7 @@ class ShardWriter:
             "n_entries": len(lengths),
             "n_tokens": int(lengths.sum()),
             "files": {
-                path.name: {"bytes": path.stat().st_size, "sha256": files.sha256(path)}
+                path.name: {"bytes": path.stat().st_size, "sha256": sha256(path)}
                 for path in sorted(self.folder.iterdir())
             },
         }  # fmt: skip

@@ -10,6 +10,7 @@ import pytest
 from dc_corpus import META, build, content, corpus, in_memory, right
 
 from pyterrier_cascade import DocumentCache
+from pyterrier_cascade.checksum import sha256
 from pyterrier_cascade.dcbert import files
 
 SLOW = os.environ.get("PTC_SLOW") == "1"
@@ -256,7 +257,7 @@ def test_a_shard_that_was_written_wrongly(folder):
     entries = np.load(path / "entries.npy")
     np.save(path / "entries.npy", entries[::-1])
     fields = files.read_sealed(path / "shard.json")
-    fields["files"]["entries.npy"]["sha256"] = files.sha256(path / "entries.npy")
+    fields["files"]["entries.npy"]["sha256"] = sha256(path / "entries.npy")
     (path / "shard.json").write_bytes(files.sealed(fields))
     with pytest.raises(ValueError, match=r"the counts and offsets of .*shard-00000' contradict each other"):
         DocumentCache(folder).verify()

@@ -1,6 +1,5 @@
 """Building an ASNQ-like folder: in several processes, resumable, and never taken for whole before it is."""
 
-import hashlib
 import multiprocessing
 import os
 import threading
@@ -15,6 +14,7 @@ from typing import Any
 import pandas as pd
 import pyterrier as pt
 
+from pyterrier_cascade.checksum import sha256
 from pyterrier_cascade.datasets.asnq.counts import label_table, printed
 from pyterrier_cascade.datasets.asnq.natural_questions import NaturalQuestions
 from pyterrier_cascade.datasets.asnq.page import ANSWER, Page
@@ -80,20 +80,12 @@ def build(
 
 def _plan(source: Source, records_per_shard: int) -> dict[str, Any]:
     files = [
-        {"part": part, "name": Path(path).name, "bytes": os.path.getsize(path), "sha256": _sha256(path)}
+        {"part": part, "name": Path(path).name, "bytes": os.path.getsize(path), "sha256": sha256(path)}
         for part, path in source.files()
     ]
     if not files:
         raise ValueError(f"{source!r} names no files; name at least one to build from")
     return {**FORMAT, **source.settings(), "records_per_shard": records_per_shard, "files": files}
-
-
-def _sha256(path: str) -> str:
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def _begin(folder: Path, plan: dict[str, Any]) -> None:
