@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 
 import bm25s
+import numpy as np
 
 METHODS = ("lucene", "robertson", "atire", "bm25l", "bm25+")
 
@@ -64,8 +65,11 @@ class Settings:
 @cache
 def _word():
     """The pattern of a word. Vowels of Hindi, Thai and other scripts are marks, which ``\\w`` leaves out."""
-    marks = [chr(code) for code in range(0x300, 0x1F000) if unicodedata.category(chr(code)) in ("Mn", "Mc")]
-    return rf"(?u)\b\w[\w{''.join(marks)}]+"
+    is_mark = [unicodedata.category(chr(code)) in ("Mn", "Mc") for code in range(0x1F000)]
+    # As ranges, which are three times as fast as a list.
+    edges = np.flatnonzero(np.diff(is_mark, prepend=False, append=False)).reshape(-1, 2)
+    marks = "".join(f"{chr(start)}-{chr(end - 1)}" for start, end in edges)
+    return rf"(?u)\b\w[\w{marks}]+"
 
 
 def _stemmer(language):
