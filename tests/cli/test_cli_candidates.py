@@ -12,7 +12,7 @@ def test_texts_are_found_and_missing_ones_named(tmp_path):
         written(tmp_path / "docs.jsonl", '{"docno": "d", "body": "a\\tb\\u0000\\n"}\n{"docno": "é", "body": ""}\n')
     )
     found = candidates.Texts(path, "body")
-    assert found.find(pd.Series(["é", "d", "é"]), "documents") == ["", "a\tb\x00\n", ""]
+    assert found.find(pd.Series(["é", "d", "é"], index=[7, 7, 3]), "documents").tolist() == ["", "a\tb\x00\n", ""]
     with pytest.raises(KeyError) as error:
         found.find(pd.Series(["d", *"123456", "1"]), "documents")
     assert error.value.args[0] == f"6 documents of the run are not in {path}: '1', '2', '3', '4', '5', ..."
