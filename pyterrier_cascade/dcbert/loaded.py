@@ -57,15 +57,20 @@ class DCBertModel:
         """The joint layers; the variants have none."""
         return self.module.config.joint_layers if self.module.config.interaction == "transformer" else 0
 
-    @property
+    @cached_property
     def full_layers(self) -> int:
         """The layers of the encoder that this was made of, by which relative cost is counted."""
         return self.module.config.full_layers
 
-    @property
+    @cached_property
     def length_limit(self) -> int:
         """The most tokens of question and document together."""
         return length_limit(self.module.config.encoder_config())
+
+    @cached_property
+    def width(self) -> int:
+        """The numbers in a token's state."""
+        return self.module.config.encoder_config().hidden_size
 
     def encoder(self, side: str, device: torch.device, precision: str) -> TextEncoder:
         """Returns what encodes questions or documents.

@@ -171,7 +171,7 @@ class DCBERT(NeuralRanker):
         n_tokens = n_bytes / 4 + 2
         if self.passages == "first":
             n_tokens = np.minimum(n_tokens, self.lengths[1])
-        return n_tokens * (4 * self.model.loaded.module.config.encoder_config().hidden_size / ROOM)
+        return n_tokens * (4 * self.model.loaded.width / ROOM)
 
     def costs(self, frame: pd.DataFrame, blocks: frames.Blocks, joined: "Joined", cached: np.ndarray) -> dict:
         """Returns the cost columns: the query's encoding once, the joint layers for each candidate (DC-10).
@@ -270,7 +270,7 @@ class DCBERT(NeuralRanker):
             "model": os.path.abspath(source) if os.path.isdir(source) else source,
             "parts": {name: value for name, value in self.model.options.items() if name != "trust_remote_code"},
             "fingerprint": self.document_fingerprint(),
-            "width": model.module.config.encoder_config().hidden_size,
+            "width": model.width,
             "max_length": self.lengths[1],
             "query_length": self.query_length,
             "document_length": self.document_length,
