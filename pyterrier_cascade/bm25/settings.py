@@ -48,9 +48,12 @@ class Settings:
 
     def tokenize(self, texts, verbose=False):
         """The words of each text, as bm25s numbers them: ``ids`` (a list per text) and ``vocab``."""
+        pattern = r"\b\w\w+\b"
+        if not all(map(str.isascii, texts)):
+            texts, pattern = [unicodedata.normalize("NFC", text) for text in texts], _word()
         return bm25s.tokenize(
-            [text if text.isascii() else unicodedata.normalize("NFC", text) for text in texts],
-            token_pattern=_word(),
+            texts,
+            token_pattern=pattern,
             stopwords=self.stopwords,
             stemmer=_stemmer(self.stemmer),
             show_progress=verbose,
@@ -69,7 +72,7 @@ def _word():
     # As ranges, which are three times as fast as a list.
     edges = np.flatnonzero(np.diff(is_mark, prepend=False, append=False)).reshape(-1, 2)
     marks = "".join(f"{chr(start)}-{chr(end - 1)}" for start, end in edges)
-    return rf"(?u)\b\w[\w{marks}]+"
+    return rf"\b\w[\w{marks}]+"
 
 
 def _stemmer(language):
