@@ -200,9 +200,12 @@ class Trace(pt.Artifact):
         known = {qid: number for number, qid in enumerate(self.qids)}
         rows = frames.ranking(candidates, blocks, np.zeros(len(candidates)))
         docnos = candidates["docno"].astype(str).to_numpy(dtype=object)
-        new = []
-        for number, positions in enumerate(np.split(rows, np.cumsum(blocks.sizes)[:-1])):
-            qid, names = str(blocks.qids[number]), docnos[positions].tolist()
+        qids, groups = list(map(str, blocks.qids)), np.split(rows, np.cumsum(blocks.sizes)[:-1])
+        again = [number for number, qid in enumerate(qids) if qid in known]
+        read = hashes(candidates, [groups[number] for number in again], ranker.text_field)
+        new, texts = [], dict(zip(again, read, strict=True))
+        for number, (qid, positions) in enumerate(zip(qids, groups, strict=True)):
+            names = docnos[positions].tolist()
             if len(set(names)) < len(names):
                 twice = next(name for name, count in Counter(names).items() if count > 1)
                 raise ValueError(f"question {qid!r} has candidate {twice!r} more than once; a trace needs each once")
@@ -210,7 +213,7 @@ class Trace(pt.Artifact):
                 new.append(positions)
             elif self.docnos[self.edges[known[qid]] : self.edges[known[qid] + 1]].tolist() != names:
                 raise ValueError(f"question {qid!r} is in the trace with other candidates; give another path")
-            elif self.texts[known[qid]] != hashes(candidates, [positions], ranker.text_field)[0]:
+            elif self.texts[known[qid]] != texts[number]:
                 raise ValueError(f"question {qid!r} is in the trace with other words or texts; give another path")
         if not new:
             return

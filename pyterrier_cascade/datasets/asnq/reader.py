@@ -37,8 +37,8 @@ class AsnqBase(LabelledCollection):
         split_seed: Which half of dev is test.
         negatives: Which wrong answers to keep, and how many of each for a question, as in ``(2, 3)`` or
             ``{1: 10, 2: 5, 3: None}`` (see :func:`select_negatives`; in the official files, of the lines of a question
-            that stand together); without it all. What is left out is not in the
-            corpus either. Without it, ASNQ's train part as a frame takes several gigabytes.
+            that stand together); without it all. What is left out is not in the corpus either. Without it, ASNQ's
+            train part as a frame takes several gigabytes.
         sample_seed: Which of the negatives.
     """
 
