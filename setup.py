@@ -49,7 +49,7 @@ setup(
         "pyterrier.dataset_provider": ["as2 = pyterrier_cascade.datasets:AS2Provider"],
         "pyterrier.artifact": [
             "sparse_index.bm25s = pyterrier_cascade.bm25:BM25",
-            "cascade_trace.npy = pyterrier_cascade.cascade.trace:Trace",
+            "cascade_trace.npy = pyterrier_cascade.early_exit.trace:Trace",
             "dcbert_cache.shards = pyterrier_cascade.dcbert.cache:DocumentCache",
         ],
     },

@@ -23,7 +23,7 @@ from statistics import median
 import numpy as np
 
 from pyterrier_cascade import DocumentCache
-from pyterrier_cascade.dcbert import files
+from pyterrier_cascade.store import publish
 
 WIDTH, ASKED, ROUNDS = 32, 1_000, 15
 NEWLINE = "\n"
@@ -51,9 +51,9 @@ def build(path, n, shard_size):
 @contextmanager
 def unsynced():
     """Waits for no disk."""
-    sync, files.sync = files.sync, lambda path: None
+    sync, publish.sync = publish.sync, lambda path: None
     yield
-    files.sync = sync
+    publish.sync = sync
 
 
 def resident():

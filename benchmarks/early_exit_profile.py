@@ -14,10 +14,10 @@ from contextlib import contextmanager
 
 import numpy as np
 import torch
-from speed import cascade_heads, dropping, ideal, interleaved, quiet, random_model, random_texts, ratio, spread, table
+from speed import cascade_heads, dropping, ideal, interleaved, random_model, random_texts, ratio, spread, table
 
 from pyterrier_cascade.crossencoder.model import load
-from pyterrier_cascade.encoder import states
+from pyterrier_cascade.encoder import wave_states
 from pyterrier_cascade.encoder.engine import run
 from pyterrier_cascade.encoder.executors import Executors
 from pyterrier_cascade.encoder.pairs import tokenize
@@ -41,8 +41,8 @@ def timed(spent: dict[str, float]):
 
         return wrapped
 
-    places = [(openvino.InferRequest, "infer", "graphs"), (states.States, "read", "moving states"),
-              (states.States, "write", "moving states")]  # fmt: skip
+    places = [(openvino.InferRequest, "infer", "graphs"), (wave_states.States, "read", "moving states"),
+              (wave_states.States, "write", "moving states")]  # fmt: skip
     before = [getattr(owner, name) for owner, name, _ in places]
     for (owner, name, what), function in zip(places, before, strict=True):
         setattr(owner, name, counting(what, function))
@@ -61,7 +61,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--precisions", nargs="+", default=["bf16", "int8"])
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, quiet():
+    with tempfile.TemporaryDirectory() as folder, silenced():
         model = load(random_model(folder, 384))
     pairs = tokenize(model.tokenizer, *random_texts(options.queries, options.candidates, "sentence"))
     groups = np.arange(len(pairs.lengths)) // options.candidates
@@ -78,7 +78,7 @@ def main() -> None:
     print(f"{options.rounds} interleaved rounds, {torch.get_num_threads()} threads.\n")
     rows, shares = [], []
     for precision in options.precisions:
-        with quiet():
+        with silenced():
             staged, alone = (
                 Executors(encoder, some).get("openvino", precision, "cpu", pairs) for some in (heads, heads[-1:])
             )

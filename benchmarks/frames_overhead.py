@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 
 from pyterrier_cascade import frames
-from pyterrier_cascade.cascade import pruning
-from pyterrier_cascade.cascade.staged import Judged, Staged
+from pyterrier_cascade.early_exit import pruning
+from pyterrier_cascade.early_exit.ranker import Judged, Staged
 from pyterrier_cascade.ranker import Ranker
 
 N_CANDIDATES, ROUNDS = 1_000, 15

@@ -24,8 +24,8 @@ import pyterrier as pt
 
 from pyterrier_cascade import HierarchicalArchitecture, HierarchicalRanker, HierarchicalTraining, Runs
 from pyterrier_cascade.hierarchical.plots import curves
-from pyterrier_cascade.hierarchical.runs import measured
 from pyterrier_cascade.hierarchical.schemes import ABLATIONS, MODELS
+from pyterrier_cascade.runs import measured
 
 NAMES = {f"{scheme}({level})": (scheme, level) for scheme, level in (*MODELS, *ABLATIONS)}
 SETTINGS = ("vectors", "questions", "epochs", "precision", "k_max")

@@ -1,10 +1,5 @@
-"""The public names with their types; a test keeps them those of ``__init__.py``."""
-
 from pyterrier_cascade.bm25 import BM25 as BM25
-from pyterrier_cascade.cascade.plots import river as river
 from pyterrier_cascade.cascade.ranker import Cascade as Cascade
-from pyterrier_cascade.cascade.stages import FractionCutoff as FractionCutoff
-from pyterrier_cascade.cascade.trace import Trace as Trace
 from pyterrier_cascade.cascade.training import CascadeTraining as CascadeTraining
 from pyterrier_cascade.crossencoder.ranker import CrossEncoder as CrossEncoder
 from pyterrier_cascade.crossencoder.sequential import SequentialReranker as SequentialReranker
@@ -14,21 +9,54 @@ from pyterrier_cascade.dcbert.ranker import DCBERT as DCBERT
 from pyterrier_cascade.dcbert.settings import DCBertTraining as DCBertTraining
 from pyterrier_cascade.dcbert.supervision import answer_qrels as answer_qrels
 from pyterrier_cascade.dcbert.supervision import sampled_negatives as sampled_negatives
+from pyterrier_cascade.early_exit.plots import river as river
+from pyterrier_cascade.early_exit.stage import FractionCutoff as FractionCutoff
+from pyterrier_cascade.early_exit.trace import Trace as Trace
 from pyterrier_cascade.hierarchical.model import HierarchicalArchitecture as HierarchicalArchitecture
 from pyterrier_cascade.hierarchical.ranker import HierarchicalRanker as HierarchicalRanker
-from pyterrier_cascade.hierarchical.runs import Runs as Runs
 from pyterrier_cascade.hierarchical.settings import HierarchicalTraining as HierarchicalTraining
-from pyterrier_cascade.measures import RelativeCost as RelativeCost
-from pyterrier_cascade.measures import RelativeTokenCost as RelativeTokenCost
-from pyterrier_cascade.measures import Survival as Survival
-from pyterrier_cascade.open_measures import EM as EM
-from pyterrier_cascade.open_measures import PBT as PBT
-from pyterrier_cascade.open_measures import PTB as PTB
-from pyterrier_cascade.open_measures import em_drop as em_drop
+from pyterrier_cascade.measures.cost import RelativeCost as RelativeCost
+from pyterrier_cascade.measures.cost import RelativeTokenCost as RelativeTokenCost
+from pyterrier_cascade.measures.cost import Survival as Survival
+from pyterrier_cascade.measures.open_domain import EM as EM
+from pyterrier_cascade.measures.open_domain import PBT as PBT
+from pyterrier_cascade.measures.open_domain import PTB as PTB
+from pyterrier_cascade.measures.open_domain import em_drop as em_drop
+from pyterrier_cascade.runs import Runs as Runs
 from pyterrier_cascade.scale.ray import RayPool as RayPool
 from pyterrier_cascade.tanda.baselines import FineTune as FineTune
 from pyterrier_cascade.tanda.tanda import Tanda as Tanda
 from pyterrier_cascade.training.settings import Training as Training
 
 __version__: str
-__all__: list[str]
+__all__ = [
+    "BM25",
+    "DCBERT",
+    "EM",
+    "PBT",
+    "PTB",
+    "CachedRanker",
+    "Cascade",
+    "CascadeTraining",
+    "CrossEncoder",
+    "DCBertTraining",
+    "DocumentCache",
+    "FineTune",
+    "FractionCutoff",
+    "HierarchicalArchitecture",
+    "HierarchicalRanker",
+    "HierarchicalTraining",
+    "RayPool",
+    "RelativeCost",
+    "RelativeTokenCost",
+    "Runs",
+    "SequentialReranker",
+    "Survival",
+    "Tanda",
+    "Trace",
+    "Training",
+    "answer_qrels",
+    "em_drop",
+    "river",
+    "sampled_negatives",
+]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from pyterrier_cascade.quiet import quiet
+from pyterrier_cascade.encoder.pretrained import silenced
 
 
 def weights_of(module) -> dict:
@@ -118,7 +118,7 @@ class Checkpoint:
         if target.exists() and not target.is_dir():
             raise FileExistsError(f"{path} is a file; save_pretrained writes a folder")
         self.loaded.module.config.update(self.notes)
-        with quiet():
+        with silenced():
             self.loaded.module.save_pretrained(path)
         self.loaded.tokenizer.save_pretrained(path)
 

@@ -9,10 +9,8 @@ os.environ["OMP_NUM_THREADS"] = "1"
 import hypothesis
 import pandas as pd
 import pytest
-import tiny
-from few_docs import DOCS
 
-from pyterrier_cascade import BM25
+from tests import tiny
 
 # A busy machine is slow, which proves nothing.
 hypothesis.settings.register_profile(
@@ -68,14 +66,3 @@ def results() -> pd.DataFrame:
         },
         index=[7, 7, 3, 3, 7],
     )
-
-
-@pytest.fixture
-def bm25():
-    return BM25.from_docs(DOCS)
-
-
-@pytest.fixture
-def saved(tmp_path):
-    BM25.from_docs(DOCS).save(tmp_path / "index")
-    return BM25(tmp_path / "index")

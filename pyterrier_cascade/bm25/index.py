@@ -15,7 +15,7 @@ from pyterrier_cascade import frames
 from pyterrier_cascade.bm25.documents import named
 from pyterrier_cascade.bm25.settings import Settings
 from pyterrier_cascade.bm25.storage import check_folder, published, read_meta, write_meta
-from pyterrier_cascade.strings import Strings
+from pyterrier_cascade.store.strings import Strings
 
 
 class Index:

@@ -11,7 +11,7 @@ from pyterrier_cascade.bm25.scorer import BM25Scorer, BM25TextLoader
 from pyterrier_cascade.bm25.settings import Settings
 from pyterrier_cascade.frames import Blocks
 from pyterrier_cascade.ranker import HELP_URL
-from pyterrier_cascade.strings import column
+from pyterrier_cascade.store.strings import column
 
 NUM_RESULTS = 1000
 _ADDED = ["docno", "text", "score", "rank"]

@@ -4,7 +4,7 @@ import numpy as np
 import pyterrier as pt
 
 from pyterrier_cascade.ranker import Ranker
-from pyterrier_cascade.strings import column
+from pyterrier_cascade.store.strings import column
 
 
 class BM25Scorer(Ranker):

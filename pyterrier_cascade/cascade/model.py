@@ -8,14 +8,13 @@ import torch
 import transformers
 from torch import nn
 
-from pyterrier_cascade.cascade.pruning import are_layers
 from pyterrier_cascade.checkpoint import check_folder
-from pyterrier_cascade.choices import check_choices
+from pyterrier_cascade.checks import check_choices
 from pyterrier_cascade.crossencoder.model import PairModel, relevance
+from pyterrier_cascade.early_exit.pruning import are_layers
 from pyterrier_cascade.encoder.families import Head, check_family, layers_of
 from pyterrier_cascade.encoder.layout import POOLINGS
-from pyterrier_cascade.encoder.weights import pretrained
-from pyterrier_cascade.quiet import quiet
+from pyterrier_cascade.encoder.pretrained import pretrained, silenced
 
 
 class CascadeConfig(transformers.PretrainedConfig):
@@ -204,7 +203,7 @@ def load(
     check_folder(source)
     check_heads(layers, pooling, outputs)
     found, _ = transformers.PretrainedConfig.get_config_dict(source)
-    with quiet():
+    with silenced():
         if found.get("model_type") == CascadeConfig.model_type:
             module, untrained = _saved(source, {"layers": layers, "pooling": pooling, "outputs": outputs})
         else:

@@ -12,11 +12,11 @@ from ir_measures import AP
 
 from pyterrier_cascade import frames
 from pyterrier_cascade.cascade import model as cascade
-from pyterrier_cascade.cascade import pruning
 from pyterrier_cascade.cascade.card import model_card
-from pyterrier_cascade.cascade.staged import Judged, Plan, Staged
 from pyterrier_cascade.cascade.training import CascadeTraining, loss_of
 from pyterrier_cascade.checkpoint import Checkpoint
+from pyterrier_cascade.early_exit import pruning
+from pyterrier_cascade.early_exit.ranker import Judged, Plan, Staged
 from pyterrier_cascade.encoder.device import device_of
 from pyterrier_cascade.encoder.engine import run
 from pyterrier_cascade.pair_ranker import ROWS, PairRanker

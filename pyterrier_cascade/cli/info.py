@@ -227,10 +227,9 @@ def _encoder(path: str) -> dict[str, Any]:
     from safetensors.torch import save
 
     from pyterrier_cascade.checkpoint import weights_of
-    from pyterrier_cascade.encoder.weights import pretrained
-    from pyterrier_cascade.quiet import quiet
+    from pyterrier_cascade.encoder.pretrained import pretrained, silenced
 
-    with quiet():
+    with silenced():
         module = pretrained(transformers.AutoModel, path)
     config = module.config
     return {

@@ -11,8 +11,7 @@ from torch import nn
 from pyterrier_cascade.checkpoint import check_folder
 from pyterrier_cascade.encoder.executors import Executors
 from pyterrier_cascade.encoder.families import PADDING_FIRST, Head, check_family
-from pyterrier_cascade.encoder.weights import pretrained
-from pyterrier_cascade.quiet import quiet
+from pyterrier_cascade.encoder.pretrained import pretrained, silenced
 
 TANH_HEADS = ("bert", "roberta", "xlm-roberta", "camembert")
 """The families whose classifier is a dense layer, a tanh and a linear map."""
@@ -131,7 +130,7 @@ def load(source: str, layers: int | None = None, dense: bool = True, trust_remot
             f"{source!r} tells {config.num_labels} classes apart; a reranker needs a head of 1 or 2 outputs"
         )
     # A fresh head is drawn alike every time, so that two rankers on the same bare encoder are the same ranker.
-    with torch.random.fork_rng(devices=[]), quiet():
+    with torch.random.fork_rng(devices=[]), silenced():
         torch.default_generator.manual_seed(0)
         cls = transformers.AutoModelForSequenceClassification
         options = {"config": config, "output_loading_info": True, "dtype": torch.float32, **trust}

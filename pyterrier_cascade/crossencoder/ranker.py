@@ -8,7 +8,7 @@ import pyterrier as pt
 
 from pyterrier_cascade import frames
 from pyterrier_cascade.checkpoint import Checkpoint
-from pyterrier_cascade.choices import check_choices
+from pyterrier_cascade.checks import check_choices
 from pyterrier_cascade.crossencoder import model as crossencoder
 from pyterrier_cascade.encoder.device import device_of
 from pyterrier_cascade.encoder.engine import run

@@ -11,10 +11,10 @@ import pyterrier as pt
 import transformers
 
 from pyterrier_cascade import frames
-from pyterrier_cascade.cascade import pruning
 from pyterrier_cascade.cascade.model import default_layers
-from pyterrier_cascade.cascade.staged import Judged, Plan, Staged
 from pyterrier_cascade.crossencoder.ranker import CrossEncoder
+from pyterrier_cascade.early_exit import pruning
+from pyterrier_cascade.early_exit.ranker import Judged, Plan, Staged
 
 FOLDER = "layers-{:02d}"
 

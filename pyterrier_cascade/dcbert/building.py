@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pyterrier as pt
 
-from pyterrier_cascade.dcbert import files
 from pyterrier_cascade.dcbert.layout import END, META, opened, read_end, read_meta, shard_numbers, up_to_date
 from pyterrier_cascade.dcbert.quantise import DTYPES
 from pyterrier_cascade.dcbert.shards import Shard, ShardWriter, encoded, hashed, shard_name
+from pyterrier_cascade.store import publish
 
 Encode = Callable[[list[str]], tuple[np.ndarray, np.ndarray, np.ndarray]]
 
@@ -55,7 +55,7 @@ class Builder:
         there = {path.name for path in self.folder.iterdir()} if self.folder.exists() else set()
         if META not in there and any(not name.startswith(".") for name in there):
             raise FileExistsError(f"{str(self.folder)!r} exists and is no document cache; give another path")
-        with self.full_disk_named(), files.Writer(self.folder) as writer:
+        with self.full_disk_named(), publish.Writer(self.folder) as writer:
             self._claim(writer)
             with self._bar() as bar:
                 units = Units(self, corpus)
@@ -72,7 +72,7 @@ class Builder:
 
     def full_disk_named(self):
         """Says what a full disk means for the work inside."""
-        return files.full_disk_named(
+        return publish.full_disk_named(
             f"the disk with {str(self.folder)!r} is full; what was finished is kept: make room, run the same again"
         )
 
@@ -80,13 +80,13 @@ class Builder:
         """Whether a shard is to be done."""
         return self.shards is None or number in self.shards
 
-    def _claim(self, writer: files.Writer) -> None:
+    def _claim(self, writer: publish.Writer) -> None:
         with writer.alone():
             if not (self.folder / META).is_file():
-                writer.publish(META, files.sealed(dict(self.meta)))
+                writer.publish(META, publish.sealed(dict(self.meta)))
         there = read_meta(self.folder)
         # The fingerprint says which encoder it is; its name may be a path, and what joins its states another one.
-        for key in sorted((self.meta.keys() | there.keys()) - {files.SEAL, "model", "parts"}):
+        for key in sorted((self.meta.keys() | there.keys()) - {publish.SEAL, "model", "parts"}):
             old, new = there.get(key), self.meta.get(key)
             if old != new:
                 raise ValueError(
@@ -149,7 +149,7 @@ class Builder:
         )
 
     def write(
-        self, writer: files.Writer, unit: "Unit", say: Callable[[str], Any], progress: Callable[[int], Any]
+        self, writer: publish.Writer, unit: "Unit", say: Callable[[str], Any], progress: Callable[[int], Any]
     ) -> None:
         """Writes a shard.
 
@@ -199,14 +199,14 @@ class Builder:
         needed, free = to_do * (tokens * row + 100), shutil.disk_usage(self.folder).free
         sizes = f"about {readable(needed)} for {who} in {self.meta['dtype']}; the disk has {readable(free)} free"
         if needed > free:
-            raise files.DiskFull(
+            raise publish.DiskFull(
                 errno.ENOSPC,
                 f"{str(self.folder)!r} needs {sizes}: make room, or choose another path, dtype='int8' or shorter "
                 "documents",
             )
         return f"{self.folder}: {sizes}"
 
-    def _end(self, writer: files.Writer, fields: dict[str, int]) -> None:
+    def _end(self, writer: publish.Writer, fields: dict[str, int]) -> None:
         there, beyond = read_end(self.folder), shard_numbers(self.folder)[-1:]
         here = f"{fields['n_documents']} documents in {fields['n_shards']} shards"
         if there and there["n_documents"] != fields["n_documents"]:
@@ -214,7 +214,7 @@ class Builder:
         if beyond and beyond[0] >= fields["n_shards"]:
             raise self.other_size(f"{beyond[0] + 1} shards or more", here)
         if not there:
-            writer.publish(END, files.sealed(fields))
+            writer.publish(END, publish.sealed(fields))
 
     def other_size(self, there: str, here: str) -> ValueError:
         """Returns the error for a corpus of another size."""
@@ -316,7 +316,7 @@ class Writing:
             raise FileNotFoundError(
                 f"a worker does not see {str(self.builder.folder)!r}; give a path that is the same on all machines"
             )
-        with self.builder.full_disk_named(), files.Writer(self.builder.folder) as writer:
+        with self.builder.full_disk_named(), publish.Writer(self.builder.folder) as writer:
             self.builder.write(writer, unit, said.append, _nothing)
         return len(unit[1]), said
 
@@ -326,7 +326,7 @@ def _nothing(*_) -> None:
 
 
 def _digest(documents: Sequence[tuple[str, str]]) -> str:
-    return files.seal({"documents": documents})
+    return publish.seal({"documents": documents})
 
 
 def readable(n_bytes: float) -> str:

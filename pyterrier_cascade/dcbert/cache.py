@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyterrier as pt
 
-from pyterrier_cascade.dcbert import files
 from pyterrier_cascade.dcbert.building import Builder, Encode
 from pyterrier_cascade.dcbert.catalog import Catalog, Spans
 from pyterrier_cascade.dcbert.layout import KIND, open_catalog, opened, read_end, read_meta
@@ -25,6 +24,7 @@ from pyterrier_cascade.dcbert.shards import (
     checksum,
     shard_name,
 )
+from pyterrier_cascade.store import publish
 
 if TYPE_CHECKING:
     from pyterrier_cascade.dcbert.cached_ranker import CachedRanker
@@ -284,7 +284,7 @@ class DocumentCache(pt.Artifact):
     def _shard(self, number: int) -> Shard:
         if number not in self._shards:
             shard = opened(self.path, number, self.meta)
-            if shard.meta[files.SEAL] != self._catalog.seals[number]:
+            if shard.meta[publish.SEAL] != self._catalog.seals[number]:
                 raise ValueError(
                     f"shard {str(shard.folder)!r} was replaced since this cache looked; call refresh() or open it again"
                 )

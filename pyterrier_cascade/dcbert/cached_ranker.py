@@ -7,7 +7,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_cascade import frames
-from pyterrier_cascade.choices import check_choices
+from pyterrier_cascade.checks import check_choices
 from pyterrier_cascade.dcbert.cache import DocumentCache
 from pyterrier_cascade.dcbert.joining import Joined, join, slabs
 from pyterrier_cascade.dcbert.ranker import COSTS, DCBERT, INTERACTIONS

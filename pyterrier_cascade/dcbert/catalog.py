@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from pyterrier_cascade.dcbert import files
 from pyterrier_cascade.dcbert.shards import DOCNOS, Shard, encoded, hashed, shard_name
-from pyterrier_cascade.strings import Strings
+from pyterrier_cascade.store import publish
+from pyterrier_cascade.store.strings import Strings
 
 META = "catalog.json"
 PREFIX = "catalog-"
@@ -57,7 +57,7 @@ class Spans:
 
 def catalog_name(shards: Mapping[int, Shard]) -> str:
     """Returns the name of the folder of these shards' catalog, by their numbers and contents."""
-    return PREFIX + files.seal({"shards": _table(shards)})[:16]
+    return PREFIX + publish.seal({"shards": _table(shards)})[:16]
 
 
 def write_catalog(folder: Path, shards: Mapping[int, Shard]) -> None:
@@ -81,7 +81,7 @@ def write_catalog(folder: Path, shards: Mapping[int, Shard]) -> None:
     for name, array in (("hashes", hashes), ("order", order), ("blocks", blocks)):
         _write(folder, name, [array])
     fields = {"shards": _table(shards), "files": {path.name: path.stat().st_size for path in folder.iterdir()}}
-    (folder / META).write_bytes(files.sealed(fields))
+    (folder / META).write_bytes(publish.sealed(fields))
 
 
 def _write(folder: Path, name: str, pieces: Iterable[np.ndarray]) -> None:
@@ -100,7 +100,7 @@ def _docnos(folder: Path) -> Strings:
 
 
 def _table(shards: Mapping[int, Shard]) -> list[dict[str, int | str]]:
-    counts = ("n_documents", "n_entries", "n_tokens", files.SEAL)
+    counts = ("n_documents", "n_entries", "n_tokens", publish.SEAL)
     return [{"number": number} | {name: shard.meta[name] for name in counts} for number, shard in shards.items()]
 
 
@@ -154,14 +154,14 @@ class Catalog:
     def __init__(self, folder: Path):
         self.folder = folder
         try:
-            fields = files.read_sealed(folder / META)
+            fields = publish.read_sealed(folder / META)
         except ValueError:
             raise self._damaged() from None
         if any((folder / name).stat().st_size != size for name, size in fields["files"].items()):
             raise self._damaged()
         self.shards = fields["shards"]
         self.numbers = np.array([shard["number"] for shard in self.shards], np.int64)
-        self.seals = {shard["number"]: shard[files.SEAL] for shard in self.shards}
+        self.seals = {shard["number"]: shard[publish.SEAL] for shard in self.shards}
         self.row_edges = self._edges("n_documents")
         self.entry_edges = self._edges("n_entries")
         self.token_edges = self._edges("n_tokens")

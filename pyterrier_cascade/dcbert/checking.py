@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pyterrier as pt
 
-from pyterrier_cascade.checksum import sha256
 from pyterrier_cascade.dcbert.catalog import catalog_name, write_catalog
 from pyterrier_cascade.dcbert.layout import opened, read_end, read_meta, shard_numbers
 from pyterrier_cascade.dcbert.shards import TOKENS, Shard, shard_name
+from pyterrier_cascade.store.publish import sha256
 
 
 def faults(folder: Path, verbose: bool) -> list[str]:

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pyterrier_cascade.dcbert import files
 from pyterrier_cascade.dcbert.catalog import PREFIX, Catalog, catalog_name, write_catalog
 from pyterrier_cascade.dcbert.shards import Shard, shard_name
+from pyterrier_cascade.store import publish
 
 META = "pt_meta.json"
 END = "end.json"
@@ -23,7 +23,7 @@ def read_meta(folder: Path) -> dict[str, Any]:
     """Returns what ``pt_meta.json`` says of a cache, once its kind has been checked."""
     if not (folder / META).is_file():
         raise FileNotFoundError(f"no document cache at {str(folder)!r}; make one with DocumentCache.build")
-    meta = files.read_sealed(folder / META)
+    meta = publish.read_sealed(folder / META)
     if any(meta.get(key) != KIND[key] for key in ("type", "format", "version")):
         seen = ", ".join(f"{key} {meta.get(key)!r}" for key in ("type", "format", "version"))
         raise ValueError(f"{str(folder)!r} holds {seen}; this reads dcbert_cache, shards, version 1")
@@ -32,7 +32,7 @@ def read_meta(folder: Path) -> dict[str, Any]:
 
 def read_end(folder: Path) -> dict[str, int] | None:
     """Returns the ``n_documents`` and ``n_shards`` of the whole corpus; None while no build has seen its end."""
-    return files.read_sealed(folder / END) if (folder / END).is_file() else None
+    return publish.read_sealed(folder / END) if (folder / END).is_file() else None
 
 
 def shard_numbers(folder: Path) -> list[int]:
@@ -45,7 +45,7 @@ def opened(folder: Path, number: int, meta: Mapping[str, Any]) -> Shard:
     return Shard(folder / shard_name(number), meta)
 
 
-def up_to_date(folder: Path, meta: Mapping[str, Any], writer: files.Writer) -> None:
+def up_to_date(folder: Path, meta: Mapping[str, Any], writer: publish.Writer) -> None:
     """Writes the catalog of the shards that are there, unless it is there already."""
     with writer.alone():
         shards = {number: opened(folder, number, meta) for number in shard_numbers(folder)}
@@ -67,12 +67,12 @@ def open_catalog(folder: Path, meta: Mapping[str, Any]) -> tuple[Catalog, tempfi
     if found := _current(folder, numbers):
         return found, None
     try:
-        with files.Writer(folder) as writer:
+        with publish.Writer(folder) as writer:
             up_to_date(folder, meta, writer)
         if found := _current(folder, shard_numbers(folder)):
             return found, None
     except OSError as error:
-        if error.errno not in files.UNWRITABLE:
+        if error.errno not in publish.UNWRITABLE:
             raise
     aside = tempfile.TemporaryDirectory(prefix="dcbert-catalog-")
     write_catalog(Path(aside.name), {number: opened(folder, number, meta) for number in numbers})

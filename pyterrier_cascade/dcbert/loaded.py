@@ -20,9 +20,9 @@ from pyterrier_cascade.dcbert.interaction import Interaction, tensor
 from pyterrier_cascade.dcbert.model import DCBert, Encoded, length_limit
 from pyterrier_cascade.encoder.families import Weights, post_norm_layers
 from pyterrier_cascade.encoder.linear import linear_for
-from pyterrier_cascade.encoder.made import Made
 from pyterrier_cascade.encoder.pairs import TokenPairs
 from pyterrier_cascade.encoder.texts import TextEncoder
+from pyterrier_cascade.encoder.weight_cache import WeightCache
 from pyterrier_cascade.encoder.workers import here, workers
 
 Scorer = Callable[[torch.Tensor, Any], torch.Tensor]
@@ -44,8 +44,8 @@ class DCBertModel:
     untrained: str | None
 
     @cached_property
-    def _made(self) -> Made:
-        return Made(self.module.parameters)
+    def _made(self) -> WeightCache:
+        return WeightCache(self.module.parameters)
 
     @property
     def lower_layers(self) -> int:

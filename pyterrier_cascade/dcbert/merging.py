@@ -5,9 +5,9 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from pyterrier_cascade.dcbert import files
 from pyterrier_cascade.dcbert.layout import END, META, opened, read_end, shard_numbers, up_to_date
 from pyterrier_cascade.dcbert.shards import Shard, shard_name
+from pyterrier_cascade.store import publish
 
 
 def merge(caches: Sequence, out: Path) -> None:
@@ -25,20 +25,20 @@ def merge(caches: Sequence, out: Path) -> None:
         )
     shards, end = _parts(caches) if incomplete else _one_after_the_other(caches)
     fields = caches[0].meta | {"shard_size": max(cache.meta["shard_size"] for cache in caches)}
-    fields.pop(files.SEAL)
-    unfinished = out.with_name(f"{files.TEMPORARY}{out.name}")
+    fields.pop(publish.SEAL)
+    unfinished = out.with_name(f"{publish.TEMPORARY}{out.name}")
     shutil.rmtree(unfinished, ignore_errors=True)
     try:
-        with files.full_disk_named(f"no room to merge into {str(out)!r}"), files.Writer(unfinished) as writer:
-            writer.publish(META, files.sealed(fields))
+        with publish.full_disk_named(f"no room to merge into {str(out)!r}"), publish.Writer(unfinished) as writer:
+            writer.publish(META, publish.sealed(fields))
             for number, shard in shards.items():
                 with writer.publishing(shard_name(number)) as folder:
                     _link(shard, folder)
             if end:
-                writer.publish(END, files.sealed(end))
+                writer.publish(END, publish.sealed(end))
             up_to_date(unfinished, fields, writer)
         os.replace(unfinished, out)
-        files.sync(out.parent)
+        publish.sync(out.parent)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
 
@@ -47,7 +47,7 @@ def _refuse_others(caches: Sequence) -> None:
     first = caches[0]
     for cache in caches[1:]:
         # The fingerprint says which encoder it was; its name may be a path, and what joins its states another one.
-        for key in sorted((first.meta.keys() | cache.meta.keys()) - {files.SEAL, "shard_size", "model", "parts"}):
+        for key in sorted((first.meta.keys() | cache.meta.keys()) - {publish.SEAL, "shard_size", "model", "parts"}):
             if cache.meta.get(key) != first.meta.get(key):
                 raise ValueError(
                     f"{str(cache.path)!r} has {key} {cache.meta.get(key)!r} and {str(first.path)!r} has "

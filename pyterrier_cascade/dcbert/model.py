@@ -12,11 +12,10 @@ from torch import nn
 from transformers.activations import ACT2FN
 
 from pyterrier_cascade.checkpoint import check_folder
-from pyterrier_cascade.choices import check_choices
+from pyterrier_cascade.checks import check_choices
 from pyterrier_cascade.dcbert.variants import LinearInteraction, LSTMInteraction
 from pyterrier_cascade.encoder.families import PADDING_FIRST, Parts, activation_of, check_family, layers_of, parts_of
-from pyterrier_cascade.encoder.weights import pretrained
-from pyterrier_cascade.quiet import quiet
+from pyterrier_cascade.encoder.pretrained import pretrained, silenced
 
 INTERACTIONS = ("transformer", "linear", "lstm")
 HEADS = ("late", "compare", "paper")
@@ -330,7 +329,7 @@ def load(
     }
     check_parts(**wanted)
     found, _ = transformers.PretrainedConfig.get_config_dict(source)
-    with quiet():
+    with silenced():
         if found.get("model_type") == DCBertConfig.model_type:
             module, untrained = _saved(source, wanted)
         else:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pyterrier_cascade.choices import check_choices
+from pyterrier_cascade.checks import check_choices
 from pyterrier_cascade.training.settings import Training
 
 LOSSES = ("listwise", "pointwise")

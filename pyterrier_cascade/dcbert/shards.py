@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from pyterrier_cascade.checksum import sha256
-from pyterrier_cascade.dcbert import files
 from pyterrier_cascade.dcbert.quantise import DTYPES, quantise, unstorable
-from pyterrier_cascade.strings import Strings
+from pyterrier_cascade.store import publish
+from pyterrier_cascade.store.publish import sha256
+from pyterrier_cascade.store.strings import Strings
 
 META = "shard.json"
 TOKENS, SCALES = "tokens.bin", "scales.bin"
@@ -147,7 +147,7 @@ class ShardWriter:
                 for path in sorted(self.folder.iterdir())
             },
         }  # fmt: skip
-        (self.folder / META).write_bytes(files.sealed(fields))
+        (self.folder / META).write_bytes(publish.sealed(fields))
 
 
 class Shard:
@@ -163,7 +163,7 @@ class Shard:
         if not folder.is_dir():
             raise FileNotFoundError(f"shard {str(folder)!r} is missing; build the cache again, which does it only")
         try:
-            self.meta = files.read_sealed(folder / META)
+            self.meta = publish.read_sealed(folder / META)
         except (ValueError, OSError) as error:
             raise ValueError(f"{str(folder / META)!r} is missing or damaged; {REMEDY}") from error
         for name, file in self.meta["files"].items():

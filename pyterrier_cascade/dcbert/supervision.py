@@ -11,7 +11,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_cascade.frames import Blocks, distinct, labelled
-from pyterrier_cascade.open_measures import answers_of
+from pyterrier_cascade.measures.open_domain import answers_of
 
 FIRST = np.zeros(1, dtype=np.int64)
 """The row that is judged for a question where there is no other to be."""

@@ -1,1 +1,1 @@
-"""Encoders as tensors: pairs of texts in, hidden states and scores out. Knows neither pandas nor PyTerrier."""
+"""Tensors only: texts become tokens, tokens become states, and states become scores, layer by layer."""

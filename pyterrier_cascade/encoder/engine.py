@@ -9,7 +9,7 @@ import torch
 from pyterrier_cascade.encoder.chunks import chunks, waves
 from pyterrier_cascade.encoder.families import Head
 from pyterrier_cascade.encoder.pairs import TokenPairs
-from pyterrier_cascade.encoder.states import States
+from pyterrier_cascade.encoder.wave_states import WaveStates
 
 WAVE_BYTES = 100_000_000
 """What the states of a wave may take; a single group of inputs may take more."""
@@ -29,7 +29,7 @@ class Executor(Protocol):
     padding: float | None
     workers: Callable
 
-    def run(self, spans: range, pairs: TokenPairs, rows: np.ndarray, states: States | None) -> torch.Tensor:
+    def run(self, spans: range, pairs: TokenPairs, rows: np.ndarray, states: WaveStates | None) -> torch.Tensor:
         """Returns the relevance that the head of each span gives to some inputs, ``(len(spans), len(rows))``."""
 
 
@@ -61,7 +61,7 @@ def run(
     scores = np.full((n_inputs, n_heads), np.nan, dtype=np.float32)
     with executor.workers() as pool:
 
-        def stage(spans: range, rows: np.ndarray, states: States | None) -> None:
+        def stage(spans: range, rows: np.ndarray, states: WaveStates | None) -> None:
             parts = chunks(pairs.lengths[rows], budget or executor.budget, pool.n_threads, executor.padding)
             # The largest first, so that the workers end together.
             parts = sorted((rows[part] for part in parts), key=lambda part: -pairs.lengths[part].sum())
@@ -78,7 +78,7 @@ def run(
             return scores
         limit = WAVE_BYTES // (executor.width * executor.dtype.itemsize)
         for wave in waves(pairs.lengths, groups, limit):
-            states = States(pairs, wave, executor.width, executor.dtype, executor.device)
+            states = WaveStates(pairs, wave, executor.width, executor.dtype, executor.device)
             rows, reached = wave, 0
             for number, stop in enumerate(stops):
                 stage(range(reached, stop + 1), rows, states)

@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 from torch import nn
 
-from pyterrier_cascade.choices import check_choices
+from pyterrier_cascade.checks import check_choices
 from pyterrier_cascade.encoder.device import device_of
 from pyterrier_cascade.encoder.families import Head
-from pyterrier_cascade.encoder.made import Made
 from pyterrier_cascade.encoder.openvino_executor import CALIBRATED, CALIBRATION, OpenVINOExecutor
 from pyterrier_cascade.encoder.openvino_graphs import check_installed
 from pyterrier_cascade.encoder.pairs import TokenPairs
 from pyterrier_cascade.encoder.torch_executor import DTYPES, TorchExecutor
+from pyterrier_cascade.encoder.weight_cache import WeightCache
 
 ENGINES = {"torch": tuple(DTYPES), "openvino": (*DTYPES, *CALIBRATED)}
 """The precisions of each engine."""
@@ -48,7 +48,7 @@ class Executors:
 
     def __init__(self, encoder: nn.Module, heads: Sequence[Head]):
         self.encoder, self.heads = encoder, tuple(heads)
-        self._made, self._lock = Made(self._weights), threading.RLock()
+        self._made, self._lock = WeightCache(self._weights), threading.RLock()
         self.calibration: TokenPairs | None = None
 
     def calibrate(self, pairs: TokenPairs) -> None:

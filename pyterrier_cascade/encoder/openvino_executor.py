@@ -15,7 +15,7 @@ from pyterrier_cascade.encoder.device import has_bf16
 from pyterrier_cascade.encoder.families import Embeddings, Head, Weights, take_apart
 from pyterrier_cascade.encoder.layout import Padded
 from pyterrier_cascade.encoder.pairs import TokenPairs
-from pyterrier_cascade.encoder.states import States
+from pyterrier_cascade.encoder.wave_states import WaveStates
 from pyterrier_cascade.encoder.workers import workers
 
 CALIBRATED = ("int8", "mixed")
@@ -76,7 +76,7 @@ class OpenVINOExecutor:
             "NUM_STREAMS": n_threads,
             "INFERENCE_NUM_THREADS": n_threads,
         }
-        # States go from span to span as OpenVINO has them inside.
+        # WaveStates go from span to span as OpenVINO has them inside.
         self.dtype = torch.bfloat16 if low else torch.float32
         core = openvino.Core()
         self._spans = [core.compile_model(openvino_graphs.joined(graph, low), "CPU", settings) for graph in graphs]
@@ -91,7 +91,7 @@ class OpenVINOExecutor:
             )
         return workers()
 
-    def run(self, spans: range, pairs: TokenPairs, rows: np.ndarray, states: States | None) -> torch.Tensor:
+    def run(self, spans: range, pairs: TokenPairs, rows: np.ndarray, states: WaveStates | None) -> torch.Tensor:
         """Returns the relevance that the head of each span gives to some inputs, ``(len(spans), len(rows))``.
 
         Args:

@@ -10,7 +10,7 @@ from pyterrier_cascade.encoder.families import Head, Weights, take_apart
 from pyterrier_cascade.encoder.layout import Packed, Padded
 from pyterrier_cascade.encoder.linear import linear_for, with_linears
 from pyterrier_cascade.encoder.pairs import TokenPairs
-from pyterrier_cascade.encoder.states import States
+from pyterrier_cascade.encoder.wave_states import WaveStates
 from pyterrier_cascade.encoder.workers import here, workers
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -47,7 +47,7 @@ class TorchExecutor:
         self.workers = workers if on_cpu else here
 
     @torch.inference_mode()
-    def run(self, spans: range, pairs: TokenPairs, rows: np.ndarray, states: States | None) -> torch.Tensor:
+    def run(self, spans: range, pairs: TokenPairs, rows: np.ndarray, states: WaveStates | None) -> torch.Tensor:
         """Returns the relevance that the head of each span gives to some inputs, ``(len(spans), len(rows))``.
 
         Args:

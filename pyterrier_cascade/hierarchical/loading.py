@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
-from pyterrier_cascade.encoder.weights import undamaged
+from pyterrier_cascade.encoder.pretrained import undamaged
 from pyterrier_cascade.hierarchical import schemes
 from pyterrier_cascade.hierarchical.model import CONFIG, VOCABULARY, WEIGHTS, CompareAggregate, HierarchicalArchitecture
 from pyterrier_cascade.hierarchical.words import WordTokenizer

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from pyterrier_cascade.axes import axes
+from pyterrier_cascade.plots import new_axes
 
 
 def attention(weights: pd.DataFrame, ax=None):
@@ -15,7 +15,7 @@ def attention(weights: pd.DataFrame, ax=None):
         ax: Where to draw; a new figure unless given.
     """
     n_rows, n_columns = weights.shape
-    ax = axes(ax, (1.5 + 0.42 * n_columns, 1.2 + 0.32 * n_rows))
+    ax = new_axes(ax, (1.5 + 0.42 * n_columns, 1.2 + 0.32 * n_rows))
     ax.imshow(weights.to_numpy(), cmap="Blues", vmin=0, vmax=1, aspect="auto")
     # Words are data: a $ in them is no formula.
     ax.set_xticks(range(n_columns), weights.columns, rotation=60, ha="right", parse_math=False)
@@ -33,7 +33,7 @@ def curves(histories: Mapping[str, pd.DataFrame], column: str = "loss_list", ax=
         column: ``"loss_list"`` and its like, ``"loss"`` or ``"dev_map"``; a training without it is left out.
         ax: Where to draw; a new figure unless given.
     """
-    ax = axes(ax, (6.4, 4))
+    ax = new_axes(ax, (6.4, 4))
     drawn = {name: history for name, history in histories.items() if column in history.columns}
     if not drawn:
         known = sorted({name for history in histories.values() for name in history.columns})

@@ -10,7 +10,7 @@ import torch
 
 from pyterrier_cascade import frames
 from pyterrier_cascade.checkpoint import Checkpoint
-from pyterrier_cascade.choices import check_choices
+from pyterrier_cascade.checks import check_choices
 from pyterrier_cascade.hierarchical.loading import load
 from pyterrier_cascade.hierarchical.model import HierarchicalArchitecture
 from pyterrier_cascade.hierarchical.packing import Pairs

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from pyterrier_cascade.choices import check_choices
+from pyterrier_cascade.checks import check_choices
 from pyterrier_cascade.hierarchical.losses import METHODS
 from pyterrier_cascade.training.settings import Training
 

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from pyterrier_cascade.choices import check_choices
+from pyterrier_cascade.checks import check_choices
 from pyterrier_cascade.tanda.recipe import Recipe
 
 ON = ("target", "transfer", "union")

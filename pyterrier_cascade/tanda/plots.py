@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from pyterrier_cascade.axes import axes
+from pyterrier_cascade.plots import new_axes
 
 
 def course(history: pd.DataFrame, ax=None):
@@ -12,7 +12,7 @@ def course(history: pd.DataFrame, ax=None):
         history: ``step``, ``epoch``, ``dev_map``; ``layers`` where a step trained several models.
         ax: Where to draw; a new figure unless given.
     """
-    ax = axes(ax, (6.4, 4))
+    ax = new_axes(ax, (6.4, 4))
     measured = history.dropna(subset="dev_map")
     names = [name for name in ("step", "layers") if name in measured]
     begins = measured[names].ne(measured[names].shift()).any(axis=1) | measured["epoch"].le(measured["epoch"].shift())

@@ -19,7 +19,7 @@ from tqdm.auto import tqdm
 from pyterrier_cascade.checkpoint import weights_of
 from pyterrier_cascade.encoder.device import has_bf16
 from pyterrier_cascade.encoder.pairs import TokenPairs
-from pyterrier_cascade.quiet import quiet
+from pyterrier_cascade.encoder.pretrained import silenced
 from pyterrier_cascade.training.attention import fast_attention
 from pyterrier_cascade.training.batches import epoch_batches
 from pyterrier_cascade.training.identity import identity, refuse_another
@@ -117,7 +117,7 @@ def train_model(
     # Alike in all processes: each asks for all batches and takes its share.
     n_processes = arguments.world_size
     warn_if_alone(n_processes)
-    with _folder(settings) as folder, _own_random_state(), quiet(), fast_attention(module, device):
+    with _folder(settings) as folder, _own_random_state(), silenced(), fast_attention(module, device):
         arguments.output_dir = str(folder)
         if settings.folder:
             agreed(lambda: _claim(folder, settings, module, examples, dev))

@@ -10,10 +10,8 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 import pytest
-import tiny
 import torch
 from ir_measures import AP, RR
-from lists import candidates
 from pandas.testing import assert_frame_equal
 from pyterrier.testing import transformer_test_class
 
@@ -27,8 +25,10 @@ from pyterrier_cascade import (
     Training,
     frames,
 )
-from pyterrier_cascade.cascade import pruning
-from pyterrier_cascade.cascade.staged import Judged, Staged
+from pyterrier_cascade.early_exit import pruning
+from pyterrier_cascade.early_exit.ranker import Judged, Staged
+from tests import tiny
+from tests.lists import candidates
 
 LAYERS = (2, 3, 4, 5, 6)
 

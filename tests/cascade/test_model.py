@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tiny
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
@@ -15,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from pyterrier_cascade.cascade.model import CascadeTransformer, default_layers, load
 from pyterrier_cascade.encoder.engine import run
 from pyterrier_cascade.encoder.pairs import tokenize
+from tests import tiny
 
 TEXTS = ["a ship", "the ship launched in the town " * 4, "b", "was the town of the ship founded"]
 QUERIES = ["who founded the town"] * 4

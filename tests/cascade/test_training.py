@@ -95,7 +95,7 @@ def questions(n: int, seed: int) -> pd.DataFrame:
 
 @pytest.mark.parametrize("heads", HEADS)
 def test_all_heads_learn(heads, tmp_path):
-    import tiny
+    from tests import tiny
 
     source = tiny.save(tmp_path, layers=3, outputs=None)
     training = CascadeTraining(
@@ -116,7 +116,7 @@ def test_all_heads_learn(heads, tmp_path):
 
 
 def test_the_watched_head_ends_the_training(tmp_path):
-    import tiny
+    from tests import tiny
 
     source = tiny.save(tmp_path, layers=3, outputs=None)
     training = CascadeTraining(learning_rate=1e-3, epochs=3, tokens_per_batch=300, watch=2)
@@ -133,7 +133,7 @@ def test_the_watched_head_ends_the_training(tmp_path):
 def test_what_was_trained_is_saved_with_its_card(tmp_path):
     import pickle
 
-    import tiny
+    from tests import tiny
 
     source = tiny.save(tmp_path / "source", layers=3, outputs=None)
     training = CascadeTraining(learning_rate=1e-3, epochs=1, tokens_per_batch=300)

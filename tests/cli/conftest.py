@@ -1,11 +1,11 @@
 from types import SimpleNamespace
 
 import pytest
-import tiny
-from cli_lists import CANDIDATES, write_lists
 
 from pyterrier_cascade import DCBERT, Cascade, HierarchicalArchitecture, HierarchicalRanker, HierarchicalTraining
 from pyterrier_cascade.__main__ import main
+from tests import tiny
+from tests.cli.cli_lists import CANDIDATES, write_lists
 
 
 @pytest.fixture

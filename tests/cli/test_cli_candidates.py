@@ -2,9 +2,9 @@
 
 import pandas as pd
 import pytest
-from cli_lists import written
 
 from pyterrier_cascade.cli import candidates
+from tests.cli.cli_lists import written
 
 
 def test_texts_are_found_and_missing_ones_named(tmp_path):

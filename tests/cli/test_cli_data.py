@@ -6,9 +6,9 @@ import sys
 
 import pandas as pd
 import pytest
-from cli_lists import written
 
 from pyterrier_cascade.cli import candidates, data
+from tests.cli.cli_lists import written
 
 
 def test_lines_end_at_line_feeds_only(tmp_path):

@@ -1,9 +1,8 @@
 """``encode``: the cache that the DC-BERT's own ``encode`` makes."""
 
-from cli_lists import CANDIDATES
-
 from pyterrier_cascade import DCBERT, DocumentCache
 from pyterrier_cascade.cli.encode import shards
+from tests.cli.cli_lists import CANDIDATES
 
 DOCUMENTS = CANDIDATES[["docno", "text"]].to_dict("records")
 

@@ -3,12 +3,12 @@
 import json
 
 import pytest
-import tiny
-from cli_lists import CANDIDATES
-from few_docs import DOCS
 
 from pyterrier_cascade import BM25, DCBERT, Cascade, CrossEncoder, SequentialReranker
 from pyterrier_cascade.datasets.asnq import NaturalQuestions, build
+from tests import tiny
+from tests.cli.cli_lists import CANDIDATES
+from tests.few_docs import DOCS
 
 
 @pytest.fixture

@@ -6,11 +6,11 @@ import sys
 import warnings
 
 import pytest
-from cli_lists import CANDIDATES
 
 from pyterrier_cascade import CrossEncoder
 from pyterrier_cascade.__main__ import COMMANDS, main
 from pyterrier_cascade.cli import info
+from tests.cli.cli_lists import CANDIDATES
 
 PROGRAM = [sys.executable, "-m", "pyterrier_cascade"]
 

@@ -8,12 +8,12 @@ import sys
 import pandas as pd
 import pyterrier as pt
 import pytest
-import tiny
-from cli_lists import CANDIDATES, questions, run_of, table, tsv, written
 
 from pyterrier_cascade import DCBERT, Cascade, CrossEncoder, HierarchicalRanker, SequentialReranker
 from pyterrier_cascade.__main__ import main
 from pyterrier_cascade.cli import candidates, data
+from tests import tiny
+from tests.cli.cli_lists import CANDIDATES, questions, run_of, table, tsv, written
 
 GIVEN = CANDIDATES.drop(columns="label")
 

@@ -2,11 +2,11 @@
 
 import pandas as pd
 import pytest
-from cli_lists import CANDIDATES, table, tsv
 from ir_measures import AP, P
 
 from pyterrier_cascade import Cascade, RelativeTokenCost, Survival
 from pyterrier_cascade.cascade.ranker import Cascade as Ranker
+from tests.cli.cli_lists import CANDIDATES, table, tsv
 
 QRELS = CANDIDATES[["qid", "docno", "label"]]
 GIVEN = CANDIDATES.drop(columns=["label", "rank"])

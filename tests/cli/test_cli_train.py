@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from cli_lists import questions, table, tsv
 
 from pyterrier_cascade import (
     DCBERT,
@@ -21,6 +20,7 @@ from pyterrier_cascade import (
 )
 from pyterrier_cascade.cli import data
 from pyterrier_cascade.crossencoder import model as crossencoder
+from tests.cli.cli_lists import questions, table, tsv
 
 COURSE = ["update", "epoch", "loss", "dev_map"]
 COLUMNS = ["qid", "query", "docno", "text", "label"]

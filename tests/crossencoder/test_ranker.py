@@ -8,13 +8,13 @@ import warnings
 import pandas as pd
 import pyterrier as pt
 import pytest
-import tiny
 from ir_measures import AP
 from pandas.testing import assert_frame_equal
 from pyterrier.testing import transformer_test_class
 
 from pyterrier_cascade import CrossEncoder, RelativeCost, Training
 from pyterrier_cascade.checkpoint import Checkpoint
+from tests import tiny
 
 
 def _ranker() -> CrossEncoder:

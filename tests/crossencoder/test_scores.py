@@ -6,13 +6,13 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-import tiny
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyterrier_cascade import DCBERT, Cascade, CrossEncoder, HierarchicalRanker, Training
 from pyterrier_cascade.frames import EXIT_COLUMNS
+from tests import tiny
 
 TEXTS = [
     "the ship",

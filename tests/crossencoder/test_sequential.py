@@ -6,11 +6,11 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
-import tiny
 from pandas.testing import assert_frame_equal
 from pyterrier.testing import transformer_test_class
 
 from pyterrier_cascade import CrossEncoder, SequentialReranker, Training
+from tests import tiny
 
 
 def _sequential():

@@ -1,5 +1,6 @@
 import pytest
-from as2_files import wikiqa_text
+
+from tests.datasets.as2_files import wikiqa_text
 
 
 @pytest.fixture(autouse=True)

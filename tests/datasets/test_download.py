@@ -9,11 +9,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pyterrier as pt
 import pytest
-from as2_files import wikiqa_text
 
 from pyterrier_cascade.datasets import WikiQA
 from pyterrier_cascade.datasets.download import DataFile, download
 from pyterrier_cascade.datasets.files import Shelf
+from tests.datasets.as2_files import wikiqa_text
 
 CONTENT = b"line one\nline two\n" * 1000
 

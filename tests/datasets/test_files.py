@@ -2,11 +2,11 @@ import gzip
 
 import pyterrier as pt
 import pytest
-from as2_files import wikiqa_text
 
 from pyterrier_cascade.datasets import files
 from pyterrier_cascade.datasets.squad import SHELVES
 from pyterrier_cascade.datasets.wikiqa import ZIP
+from tests.datasets.as2_files import wikiqa_text
 
 TEXT = wikiqa_text(("a", "one", 1), ("a", "two", 0)).encode()
 

@@ -4,8 +4,9 @@ import json
 import pandas as pd
 import pyterrier as pt
 import pytest
-from as2_files import trecqa_text
 from pandas.testing import assert_frame_equal
+
+from tests.datasets.as2_files import trecqa_text
 
 SPLITS = ("train", "dev", "test")
 COUNTS = {  # TA-14: 1,229/53,417 for training, clean 65/1,117 and 68/1,442; the raw sets are the literature's

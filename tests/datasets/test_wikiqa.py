@@ -6,8 +6,9 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 import pytest
-from as2_files import WIKIQA_HEADER, wikiqa_text
 from ir_measures import AP, RR, iter_calc
+
+from tests.datasets.as2_files import WIKIQA_HEADER, wikiqa_text
 
 SPLITS = ("train", "dev", "test")
 COUNTS = {  # TA-13; clean dev is printed as 121 questions, which cannot be

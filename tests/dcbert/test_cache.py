@@ -10,14 +10,15 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 import pytest
-from dc_corpus import META, WIDTH, build, close, content, corpus, encode, in_memory, right, states_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from lz4.frame import LZ4FrameFile
 
 from pyterrier_cascade import DocumentCache
-from pyterrier_cascade.dcbert import building, catalog, files, quantise, shards
+from pyterrier_cascade.dcbert import building, catalog, quantise, shards
+from pyterrier_cascade.store import publish
+from tests.dcbert.dc_corpus import META, WIDTH, build, close, content, corpus, encode, in_memory, right, states_of
 
 tmp_path = pytest.fixture(in_memory)
 
@@ -404,7 +405,7 @@ def test_it_is_a_value_and_pickles_small(tmp_path, monkeypatch):
 def test_no_cache(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no document cache at .*; make one with DocumentCache\.build"):
         DocumentCache(tmp_path)
-    (tmp_path / "pt_meta.json").write_bytes(files.sealed({"type": "sparse_index", "format": "x", "version": 3}))
+    (tmp_path / "pt_meta.json").write_bytes(publish.sealed({"type": "sparse_index", "format": "x", "version": 3}))
     message = "holds type 'sparse_index', format 'x', version 3; this reads dcbert_cache, shards, version 1"
     with pytest.raises(ValueError, match=message):
         DocumentCache(tmp_path)
@@ -446,7 +447,7 @@ def test_what_cannot_be_published_leaves_nothing(tmp_path, monkeypatch):
     def fails(old, new):
         raise OSError("no luck")
 
-    monkeypatch.setattr(files.os, "replace", fails)
+    monkeypatch.setattr(publish.os, "replace", fails)
     with pytest.raises(OSError, match="no luck"):
         build(tmp_path / "cache")
     assert list(content(tmp_path / "cache")) == [".lock"]
@@ -455,8 +456,8 @@ def test_what_cannot_be_published_leaves_nothing(tmp_path, monkeypatch):
 def test_everything_is_on_the_disk_before_it_counts(tmp_path, monkeypatch):
     calls = []
     monkeypatch.setattr(files, "sync", lambda path: calls.append(path.name))
-    replace = files.os.replace
-    monkeypatch.setattr(files.os, "replace", lambda old, new: (calls.append(f"-> {new.name}"), replace(old, new)))
+    replace = publish.os.replace
+    monkeypatch.setattr(publish.os, "replace", lambda old, new: (calls.append(f"-> {new.name}"), replace(old, new)))
     build(tmp_path / "cache", corpus(5), dtype="int8")
     start, end = calls.index("-> pt_meta.json"), calls.index("-> shard-00000")
     assert calls[start + 1] == "cache" and calls[end + 1] == "cache"

@@ -7,11 +7,11 @@ import shutil
 
 import numpy as np
 import pytest
-from dc_corpus import META, build, content, corpus, in_memory, right
 
 from pyterrier_cascade import DocumentCache
-from pyterrier_cascade.checksum import sha256
-from pyterrier_cascade.dcbert import files
+from pyterrier_cascade.store import publish
+from pyterrier_cascade.store.publish import sha256
+from tests.dcbert.dc_corpus import META, build, content, corpus, in_memory, right
 
 SLOW = os.environ.get("PTC_SLOW") == "1"
 
@@ -188,7 +188,7 @@ def test_a_damaged_shard_is_one_shard_lost(folder):
     encoded = []
 
     def watched(texts):
-        from dc_corpus import encode
+        from tests.dcbert.dc_corpus import encode
 
         encoded.extend(texts)
         return encode(texts)
@@ -256,9 +256,9 @@ def test_a_shard_that_was_written_wrongly(folder):
     path = folder / "shard-00000"
     entries = np.load(path / "entries.npy")
     np.save(path / "entries.npy", entries[::-1])
-    fields = files.read_sealed(path / "shard.json")
+    fields = publish.read_sealed(path / "shard.json")
     fields["files"]["entries.npy"]["sha256"] = sha256(path / "entries.npy")
-    (path / "shard.json").write_bytes(files.sealed(fields))
+    (path / "shard.json").write_bytes(publish.sealed(fields))
     with pytest.raises(ValueError, match=r"the counts and offsets of .*shard-00000' contradict each other"):
         DocumentCache(folder).verify()
 

@@ -5,10 +5,10 @@ import os
 import shutil
 
 import pytest
-from dc_corpus import META, build, content, corpus, in_memory, right
 
 from pyterrier_cascade import DocumentCache
-from pyterrier_cascade.dcbert import files, merging
+from pyterrier_cascade.dcbert import merging
+from tests.dcbert.dc_corpus import META, build, content, corpus, in_memory, right
 
 tmp_path = pytest.fixture(in_memory)
 

@@ -13,10 +13,11 @@ import threading
 import time
 
 import pytest
-from dc_corpus import build, content, corpus, encode, in_memory, right
 
 from pyterrier_cascade import DocumentCache
-from pyterrier_cascade.dcbert import files, layout, locks
+from pyterrier_cascade.dcbert import layout
+from pyterrier_cascade.store import locks, publish
+from tests.dcbert.dc_corpus import build, content, corpus, encode, in_memory, right
 
 SLOW = os.environ.get("PTC_SLOW") == "1"
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="processes are forked and killed the POSIX way")
@@ -31,7 +32,7 @@ def slowly(texts):
 
 
 def unsynced():
-    files.sync = lambda path: None
+    publish.sync = lambda path: None
 
 
 def started(work, *arguments):
@@ -43,7 +44,7 @@ def started(work, *arguments):
 
 def left(folder):
     """What builds left behind."""
-    return [path.name for path in folder.iterdir() if path.name.startswith((files.TEMPORARY, files.WRITER))]
+    return [path.name for path in folder.iterdir() if path.name.startswith((publish.TEMPORARY, publish.WRITER))]
 
 
 @pytest.fixture(scope="module")
@@ -237,7 +238,7 @@ def full(folder, documents):
     """What is raised where there is no room, and how many documents are there afterwards."""
     with pytest.raises(OSError) as caught:
         build(folder, iter(documents), slowly)
-    assert caught.value.errno in files.FULL
+    assert caught.value.errno in publish.FULL
     assert f"the disk with {str(folder)!r} is full; what was finished is kept: make room" in str(caught.value)
     assert not left(folder)
     n = readable(folder)

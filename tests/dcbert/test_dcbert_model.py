@@ -1,10 +1,10 @@
 import pytest
-import tiny
 import torch
 import transformers
 
 from pyterrier_cascade.dcbert import model as dcbert
 from pyterrier_cascade.dcbert.model import Encoded
+from tests import tiny
 
 FAMILIES = ("bert", "roberta", "electra", "distilbert")
 QUESTIONS, DOCUMENTS = ["who is it", "what ship launched"], ["a ship", "the town was founded", "x y z"]

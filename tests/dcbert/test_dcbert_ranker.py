@@ -6,13 +6,13 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 import pytest
-import tiny
 import torch
-from few_docs import DOCS
 
 from pyterrier_cascade import BM25, DCBERT, DocumentCache, RelativeCost, RelativeTokenCost
 from pyterrier_cascade.dcbert import loaded
 from pyterrier_cascade.dcbert.shards import Shard
+from tests import tiny
+from tests.few_docs import DOCS
 
 COSTS = ["q_cost", "q_cost_full", "q_token_cost", "q_token_cost_full"]
 

@@ -5,13 +5,13 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-import tiny
 import torch
 
 from pyterrier_cascade import DCBERT, DCBertTraining, Tanda
 from pyterrier_cascade.dcbert import training
 from pyterrier_cascade.dcbert.training import Examples
 from pyterrier_cascade.encoder.pairs import TokenPairs
+from tests import tiny
 
 WORDS = ["ship", "town", "is", "of", "in", "was"]
 

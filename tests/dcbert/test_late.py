@@ -4,9 +4,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from dc_states import Largest, flat, restored, texts
 
 from pyterrier_cascade.dcbert import late
+from tests.dcbert.dc_states import Largest, flat, restored, texts
 
 LENGTHS = [3, 1, 40, 2, 1500, 12, 12]
 

@@ -5,10 +5,10 @@ import doctest
 from importlib import resources
 
 import pytest
-import tiny
 
 import pyterrier_cascade
 from pyterrier_cascade import demo
+from tests import tiny
 
 PAGES = sorted(
     (path for path in (resources.files("pyterrier_cascade") / "pt_docs").iterdir() if path.name.endswith(".rst")),

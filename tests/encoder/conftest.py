@@ -1,7 +1,8 @@
 import pytest
-import tiny
 import torch
 import transformers
+
+from tests import tiny
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,6 @@ import threading
 
 import numpy as np
 import pytest
-import spans
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +15,7 @@ from pyterrier_cascade.encoder import engine
 from pyterrier_cascade.encoder.executors import Executors, check_engine
 from pyterrier_cascade.encoder.torch_executor import TorchExecutor
 from pyterrier_cascade.encoder.workers import workers
+from tests.encoder import spans
 
 CPU = torch.device("cpu")
 

@@ -10,8 +10,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import spans
-import tiny
 import torch
 
 from pyterrier_cascade import CrossEncoder, SequentialReranker, Training
@@ -20,6 +18,8 @@ from pyterrier_cascade.encoder.families import Weights, take_apart
 from pyterrier_cascade.encoder.openvino_executor import CALIBRATION, OpenVINOExecutor
 from pyterrier_cascade.encoder.pairs import TokenPairs
 from pyterrier_cascade.encoder.torch_executor import TorchExecutor
+from tests import tiny
+from tests.encoder import spans
 
 pytest.importorskip("openvino", reason="the extra [openvino] is not installed")
 

@@ -4,8 +4,6 @@ import re
 
 import numpy as np
 import pytest
-import spans
-import tiny
 import torch
 import transformers
 
@@ -15,6 +13,8 @@ from pyterrier_cascade.encoder.engine import run
 from pyterrier_cascade.encoder.families import Head, Weights, check_family, take_apart
 from pyterrier_cascade.encoder.layout import POOLINGS, Packed, Padded
 from pyterrier_cascade.encoder.torch_executor import TorchExecutor
+from tests import tiny
+from tests.encoder import spans
 
 CPU = torch.device("cpu")
 RAGGED = [3, 40, 40, 7, 1, 25, 2, 26, 27, 90]

@@ -1,11 +1,11 @@
 import pytest
-import tiny
 import torch
 import transformers
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pyterrier_cascade.encoder.pairs import tokenize_texts
 from pyterrier_cascade.encoder.texts import TextEncoder
+from tests import tiny
 
 TEXTS = ["the ship", "", "who founded the town and what ship launched in it", "x", "a town " * 30]
 CPU = torch.device("cpu")

@@ -4,10 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
-import tiny
 import torch
 
 from pyterrier_cascade import DCBERT, Cascade, CrossEncoder, HierarchicalRanker
+from tests import tiny
 
 RANKERS = [CrossEncoder, Cascade, DCBERT]
 

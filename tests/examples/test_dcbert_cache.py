@@ -7,7 +7,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "dcbert_cache.py"
 
 
 def test_the_example_runs_on_any_encoder(tmp_path):
-    import tiny
+    from tests import tiny
 
     model = tiny.save(tmp_path / "model", outputs=None, max_position_embeddings=64)
     done = subprocess.run(

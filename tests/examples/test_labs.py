@@ -122,7 +122,7 @@ def test_every_question_is_answered_behind_it_and_not_seen_before_it_is_opened(l
 
 @each_lab
 def test_a_lab_runs_from_top_to_bottom_on_any_encoder(lab, tmp_path):
-    import tiny
+    from tests import tiny
 
     model = tiny.save(tmp_path / "model", layers=3, outputs=None, max_position_embeddings=32)
     run(lab, tmp_path, f"MODEL = {model!r}\n{FEW[lab.stem]}")

@@ -9,7 +9,7 @@ QUICKSTART = Path(__file__).parents[2] / "examples" / "quickstart.py"
 
 
 def test_the_quickstart_runs_on_any_encoder(tmp_path):
-    import tiny
+    from tests import tiny
 
     pytest.importorskip("matplotlib")
     # Few positions, few tokens: the text is cut short and the run with it.

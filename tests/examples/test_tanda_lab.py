@@ -9,7 +9,7 @@ LAB = Path(__file__).parents[2] / "examples" / "tanda_lab.py"
 
 
 def test_the_lab_runs_on_any_encoder(tmp_path):
-    import tiny
+    from tests import tiny
 
     pytest.importorskip("matplotlib")
     model = tiny.save(tmp_path / "model", outputs=None, max_position_embeddings=32)

@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hr_lists import DEV, QUICK, SMALL, TEST, TRAIN, ranker, vector_file
 from safetensors import safe_open
 
 from pyterrier_cascade import HierarchicalRanker, frames
@@ -22,6 +21,7 @@ from pyterrier_cascade.hierarchical.loading import build
 from pyterrier_cascade.hierarchical.losses import list_loss
 from pyterrier_cascade.hierarchical.schemes import EQUATIONS
 from pyterrier_cascade.hierarchical.training import Examples, Trainer, parts, steps
+from tests.hierarchical.hr_lists import DEV, QUICK, SMALL, TEST, TRAIN, ranker, vector_file
 
 
 def weights(made) -> dict[str, torch.Tensor]:

@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 import pytest
-from hr_lists import DEV, SMALL, TEST, TRAIN, ranker, vector_file
 from pandas.testing import assert_frame_equal
 from pyterrier.testing import transformer_test_class
 
 from pyterrier_cascade import HierarchicalArchitecture, HierarchicalRanker, HierarchicalTraining, Training
 from pyterrier_cascade.frames import mean_average_precision
+from tests.hierarchical.hr_lists import DEV, SMALL, TEST, TRAIN, ranker, vector_file
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* is fresh")
 

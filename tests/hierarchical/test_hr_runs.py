@@ -6,12 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from hr_lists import DEV, QUICK, TEST, TRAIN, ranker
 from ir_measures import AP, RR, P
 
 from pyterrier_cascade import Runs
-from pyterrier_cascade.hierarchical.runs import measured
 from pyterrier_cascade.hierarchical.training import Trainer
+from pyterrier_cascade.runs import measured
+from tests.hierarchical.hr_lists import DEV, QUICK, TEST, TRAIN, ranker
 
 
 def runs(*rows_of_seeds) -> Runs:

@@ -3,13 +3,13 @@ import pickle
 import pandas as pd
 import pyterrier as pt
 import pytest
-import tiny
-from few_docs import DOCS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyterrier_cascade import BM25, Cascade, CrossEncoder
 from pyterrier_cascade.scale.pooled import Pooled
+from tests import tiny
+from tests.few_docs import DOCS
 
 pytestmark = pytest.mark.filterwarnings("ignore:the heads of")
 

@@ -8,13 +8,13 @@ import sys
 import time
 import warnings
 
-import dc_corpus
 import pandas as pd
 import pytest
-import tiny
-from dc_corpus import content
 
 from pyterrier_cascade import DCBERT, Cascade, RayPool, Trace
+from tests import tiny
+from tests.dcbert import dc_corpus
+from tests.dcbert.dc_corpus import content
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.filterwarnings("ignore:the heads of")
@@ -194,7 +194,7 @@ DRIVER = """
 import sys, time, os, signal
 import ray
 sys.path[:0] = {path!r}
-import dc_corpus
+from tests.dcbert import dc_corpus
 from pyterrier_cascade import DocumentCache, RayPool
 ray.init(num_cpus=2, log_to_driver=False, include_dashboard=False)
 PATH = {tests!r}
@@ -202,7 +202,7 @@ PATH = {tests!r}
 def encode(texts):
     import os, sys, time
     sys.path[:0] = PATH
-    import dc_corpus
+    from tests.dcbert import dc_corpus
     open({pids!r} + "/" + str(os.getpid()), "w").close()
     time.sleep(0.05)
     return dc_corpus.encode(texts)

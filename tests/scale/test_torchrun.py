@@ -8,12 +8,12 @@ import time
 from pathlib import Path
 
 import pytest
-import tiny
 import torch
 import transformers
 from safetensors.torch import load_file
 
 from pyterrier_cascade.training.processes import dealt, warn_if_alone
+from tests import tiny
 
 TESTS = Path(__file__).parents[1]
 

@@ -7,11 +7,11 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 import pytest
-import tiny
 
 from pyterrier_cascade import Cascade, CascadeTraining, CrossEncoder, FineTune, SequentialReranker, Tanda, Training
 from pyterrier_cascade.tanda.baselines import union
 from pyterrier_cascade.tanda.noise import drops, flipped
+from tests import tiny
 
 SMALL = {"tokens_per_batch": 300, "patience": 9}
 

@@ -2,12 +2,12 @@
 
 import pandas as pd
 import pytest
-import tiny
 import torch
 import transformers
 
 from pyterrier_cascade import DCBERT, Cascade, CrossEncoder
 from pyterrier_cascade.training.attention import NAME, attention, fast_attention, random_steps
+from tests import tiny
 
 CPU = torch.device("cpu")
 asks = pytest.mark.skipif(

@@ -14,7 +14,6 @@ from typing import Any
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_cascade.checksum import sha256
 from pyterrier_cascade.datasets.asnq.counts import label_table, printed
 from pyterrier_cascade.datasets.asnq.natural_questions import NaturalQuestions
 from pyterrier_cascade.datasets.asnq.page import ANSWER, Page
@@ -31,6 +30,7 @@ from pyterrier_cascade.datasets.asnq.shards import (
     write_shard,
 )
 from pyterrier_cascade.datasets.asnq.squad_shaped import SquadShaped
+from pyterrier_cascade.store.publish import sha256
 
 PLAN = "plan.json"
 Source = NaturalQuestions | SquadShaped

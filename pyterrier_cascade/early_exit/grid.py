@@ -1,0 +1,169 @@
+"""Where relevant candidates end up under very many settings at once, from scores at all heads. Numbers only.
+
+A candidate that leaves at a head stands behind all that go on there, so its final position is its place among those
+that came to that head. No measure needs more, and settings that begin alike share their beginnings.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pyterrier_cascade.early_exit.pruning import Cutoff, batches, n_kept, slabs
+
+CELLS = 10_000_000
+"""Settings times candidates that are computed at once."""
+
+
+@dataclass(frozen=True)
+class Walks:
+    """What becomes of relevant candidates under each setting, and what that costs.
+
+    Attributes:
+        positions: The final position of each relevant candidate, from 0, ``(n_settings, n_relevant)``.
+        exits: The number of the head where each left, the last for those that came to it, likewise.
+        costs: The layers run, relative to the full encoder, summed over the questions ``(n_settings,)``.
+        token_costs: The same by tokens ``(n_settings,)``.
+    """
+
+    positions: np.ndarray
+    exits: np.ndarray
+    costs: np.ndarray
+    token_costs: np.ndarray
+
+
+def walk(
+    scores: np.ndarray,
+    questions: np.ndarray,
+    tokens: np.ndarray,
+    relevant: np.ndarray,
+    settings: Sequence[Sequence[Cutoff]],
+    shares: np.ndarray,
+    *,
+    rounding: str = "floor",
+    batch_size: int | None = None,
+) -> Walks:
+    """Follows relevant candidates through a cascade under each setting.
+
+    Args:
+        scores: The score of each candidate at each head, candidates in their own order ``(n, n_heads)``.
+        questions: The question of each as a number, ascending ``(n,)``.
+        tokens: The tokens of each ``(n,)``.
+        relevant: The rows of the relevant candidates, ascending ``(n_relevant,)``.
+        settings: What goes on after each head but the last, for each setting.
+        shares: The share of the full encoder that is run to come from one head to the next ``(n_heads,)``.
+        rounding: How shares become numbers.
+        batch_size: How many candidates of a question are judged together.
+    """
+    distinct = list(dict.fromkeys(cutoff for setting in settings for cutoff in setting))
+    number = {cutoff: i for i, cutoff in enumerate(distinct)}
+    codes = np.array([[number[cutoff] for cutoff in setting] for setting in settings], dtype=np.int64)
+    parts = slabs(questions, max(1, CELLS // len(settings)))
+    found = []
+    for part in parts:
+        inside = relevant[slice(*np.searchsorted(relevant, [part.start, part.stop]))] - part.start
+        groups = batches(questions[part], batch_size)
+        most = np.arange(np.bincount(groups - groups[0]).max() + 1)
+        kept = np.array([n_kept(most, cutoff, rounding) for cutoff in distinct], dtype=np.int32)
+        found.append(_walk(scores[part], questions[part], groups, tokens[part], inside, codes, kept, shares))
+    positions, exits, costs, token_costs = zip(*found, strict=True)
+    return Walks(np.concatenate(positions, 1), np.concatenate(exits, 1), sum(costs), sum(token_costs))
+
+
+def _walk(scores, questions, groups, tokens, relevant, codes, kept, shares):
+    by_group, by_question = _Segments(groups), _Segments(questions)
+    alive = np.ones((1, len(scores)), dtype=bool)
+    positions = np.zeros((1, len(relevant)), dtype=np.int32)
+    exits = np.full((1, len(relevant)), len(shares) - 1, dtype=np.int8)
+    costs, token_costs = np.zeros((2, 1))
+    setting_of = np.zeros(len(codes), dtype=np.int64)
+    batched = by_group.n != by_question.n
+    for head, share in enumerate(shares):
+        # Equal scores stand as the heads before have them.
+        keys = -scores[:, : head + 1].T
+        order = np.lexsort((*keys, groups))
+        passing, before_this = alive[:, order], alive[:, relevant]
+        counted, before, sizes = by_group.counted(passing)
+        costs = costs + share * by_question.mean_share(sizes, groups)
+        token_costs = token_costs + share * by_question.weighted_share(alive, tokens)
+        whole = np.lexsort((*keys, questions)) if batched else order
+        last = head == len(shares) - 1
+        if last or not batched:
+            places, _ = by_question.places(relevant, whole, alive[:, whole] if batched else passing)
+        if last:
+            positions = np.where(before_this, places, positions)
+            break
+        # Each setting's next step, and which of the ways so far it goes on from.
+        steps, setting_of = np.unique(np.stack([setting_of, codes[:, head]], 1), axis=0, return_inverse=True)
+        setting_of = setting_of.ravel()
+        way, step = steps.T
+        limit = before[way] + kept[step[:, None], sizes[way]]
+        goes_on = passing[way] & (counted[way] <= limit[:, by_group.numbers])
+        if batched:
+            # All that go on, of whatever batch, stand before all that leave.
+            leaves = np.empty_like(goes_on)
+            leaves[:, order] = passing[way] & ~goes_on
+        alive = np.empty_like(goes_on)
+        alive[:, order] = goes_on
+        if batched:
+            _, ahead = by_question.places(relevant, whole, alive[:, whole])
+            places, _ = by_question.places(relevant, whole, leaves[:, whole])
+            places = places + ahead
+        else:
+            places = places[way]
+        leaves_here = before_this[way] & ~alive[:, relevant]
+        positions = np.where(leaves_here, places, positions[way])
+        exits = np.where(leaves_here, np.int8(head), exits[way])
+        costs, token_costs = costs[way], token_costs[way]
+    return positions[setting_of], exits[setting_of], costs[setting_of], token_costs[setting_of]
+
+
+class _Segments:
+    """Questions, or batches of them, that stand one behind the other.
+
+    Args:
+        numbers: The segment of each candidate, ascending ``(n,)``.
+    """
+
+    def __init__(self, numbers: np.ndarray):
+        self.starts = np.flatnonzero(np.diff(numbers, prepend=numbers[:1] - 1))
+        self.sizes = np.diff(self.starts, append=len(numbers))
+        self.n = len(self.starts)
+        self.numbers = np.repeat(np.arange(self.n), self.sizes)
+
+    def counted(self, flags: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Returns how many are set up to each place ``(n_ways, n)``, before each segment, and in it ``(n_ways, n)``."""
+        counted = np.cumsum(flags, axis=1, dtype=np.int32)
+        ends = counted[:, self.starts + self.sizes - 1]
+        before = np.concatenate([np.zeros_like(ends[:, :1]), ends[:, :-1]], 1)
+        return counted, before, ends - before
+
+    def places(self, rows: np.ndarray, order: np.ndarray, flags: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the places of some rows among those of their segment that are set, from 0, and how many these are.
+
+        Args:
+            rows: The rows ``(n_rows,)``.
+            order: All rows in the order that counts, segment by segment ``(n,)``.
+            flags: Which are set, in this order ``(n_ways, n)``.
+        """
+        counted, before, sizes = self.counted(flags)
+        at = np.empty_like(order)
+        at[order] = np.arange(len(order))
+        at = at[rows]
+        segment = self.numbers[at]
+        return counted[:, at] - before[:, segment] - 1, sizes[:, segment]
+
+    def mean_share(self, sizes: np.ndarray, groups: np.ndarray) -> np.ndarray:
+        """Returns the shares of all candidates that are left, summed over the segments ``(n_ways,)``.
+
+        Args:
+            sizes: How many are left of each group ``(n_ways, n_groups)``.
+            groups: The group of each candidate; groups are parts of segments.
+        """
+        first = np.cumsum(np.diff(groups, prepend=groups[:1]) != 0)[self.starts]
+        return (np.add.reduceat(sizes, first, axis=1) / self.sizes).sum(1)
+
+    def weighted_share(self, flags: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Returns the shares of all weight that are left, summed over the segments ``(n_ways,)``."""
+        weights = weights / np.add.reduceat(weights, self.starts)[self.numbers]
+        return flags @ weights

@@ -1,0 +1,197 @@
+"""Quality and cost under many settings of alpha, computed from a trace (CT-61)."""
+
+from collections.abc import Sequence
+from itertools import product
+from numbers import Real
+
+import ir_measures
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_cascade.early_exit.grid import Walks, walk
+from pyterrier_cascade.early_exit.rank_measures import MEASURES, NOWHERE, Judgements
+from pyterrier_cascade.early_exit.ranker import Plan, layers_run
+from pyterrier_cascade.measures.cost import RelativeCost, RelativeTokenCost, Survival
+
+GRID = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
+COST = str(RelativeCost)
+
+
+class Sweep:
+    """Measures and costs under many settings; ``trace.sweep(qrels, measures)`` makes it.
+
+    Choose on development questions and report on others::
+
+        best = dev_trace.sweep(dev_qrels, [AP]).best(max_cost=0.5)
+        pt.Experiment([bm25 >> cascade(alpha=best.alpha)], topics, qrels, [AP, RelativeCost])
+
+    Args:
+        frame: ``alpha``, a column for each measure, and ``RelativeCost``; a row for each setting.
+        full: The same for alpha = 0, which drops nothing.
+        measure: The name of the measure that is meant where none is given.
+    """
+
+    def __init__(self, frame: pd.DataFrame, full: pd.Series, measure: str):
+        self.frame, self.full, self.measure = frame, full, measure
+
+    def __len__(self) -> int:
+        """Returns the number of settings."""
+        return len(self.frame)
+
+    def __repr__(self):
+        """Returns what is in it."""
+        return f"<Sweep of {len(self)} settings: {', '.join(map(str, self.frame.columns[1:]))}>"
+
+    def pareto(self, measure=None) -> pd.DataFrame:
+        """Returns the settings that no other one beats in cost without being worse, by rising cost.
+
+        Args:
+            measure: Quality; the first measure unless given.
+        """
+        name = self._name(measure)
+        ordered = self.frame.sort_values([COST, name], ascending=[True, False], kind="stable")
+        before = ordered[name].cummax().shift(fill_value=-np.inf)
+        return ordered[ordered[name] > before].reset_index(drop=True)
+
+    def best(self, *, max_cost: float | None = None, max_loss: float | None = None, measure=None) -> pd.Series:
+        """Returns the best setting that is cheap enough, or the cheapest that is good enough.
+
+        Args:
+            max_cost: The most relative cost, 0 to 1; the best within it is returned.
+            max_loss: How much of the measure, as an absolute value, may be lost against alpha = 0; the cheapest that
+                loses no more is returned.
+            measure: Quality; the first measure unless given.
+        """
+        if (max_cost is None) == (max_loss is None):
+            raise ValueError(f"give either max_cost or max_loss, not max_cost={max_cost!r} and max_loss={max_loss!r}")
+        front, name = self.pareto(measure), self._name(measure)
+        if max_cost is not None:
+            found = front[front[COST] <= max_cost]
+            if not len(found):
+                raise ValueError(f"no setting costs {max_cost} or less; the cheapest costs {front[COST].min():.3f}")
+            return found.iloc[-1]
+        found = front[front[name] >= self.full[name] - max_loss]
+        if not len(found):
+            lost = self.full[name] - front[name].max()
+            raise ValueError(f"no setting loses {max_loss} of {name} or less; the best loses {lost:.4f}")
+        return found.iloc[0]
+
+    def plot(self, measure=None, *, marked: Sequence = (0.3, 0.4, 0.5), ax=None):
+        """Draws quality against cost, a point for each setting, and returns the axes.
+
+        Args:
+            measure: Quality; the first measure unless given.
+            marked: Alphas, the same at every head, that are marked where the sweep has them.
+            ax: Where to draw; a new figure unless given.
+        """
+        from pyterrier_cascade.early_exit.plots import quality_against_cost
+
+        return quality_against_cost(self, self._name(measure), marked, ax)
+
+    def _name(self, measure) -> str:
+        name = self.measure if measure is None else str(measure)
+        if name not in self.frame.columns:
+            raise ValueError(f"{name} was not measured; there are {', '.join(map(str, self.frame.columns[1:]))}")
+        return name
+
+
+def swept(trace, qrels, measures, alphas, plan, batch_size, rounding, exited) -> Sweep:
+    """Returns a sweep; the arguments are those of ``Trace.sweep``."""
+    if isinstance(measures, str | ir_measures.Measure):
+        measures = [measures]
+    measures = [ir_measures.parse_measure(measure) if isinstance(measure, str) else measure for measure in measures]
+    if not measures:
+        raise ValueError("give at least one measure")
+    n_drops = len(trace.layers if plan is None else plan) - 1
+    if isinstance(alphas, Real):
+        raise ValueError(f"alphas={alphas!r}: give a list of settings")
+    alphas = list(product(GRID, repeat=n_drops)) if alphas is None else list(alphas)
+    if not alphas:
+        raise ValueError("alphas is empty; give at least one setting")
+    plans = [Plan.of(trace.layers, alpha, None, plan, batch_size, rounding) for alpha in [0.0, *alphas]]
+    table = _table(trace, qrels, measures, plans, exited)
+    for name, measure in {str(measure): measure for measure in measures}.items():
+        if name not in table:
+            table[name] = _slowly(trace, qrels, measure, [0.0, *alphas], plan, batch_size, rounding, exited)
+    names = list(dict.fromkeys([*map(str, measures), COST]))
+    frame = pd.DataFrame({name: table[name] for name in names})
+    shown = [alpha if isinstance(alpha, Real) else tuple(alpha) for alpha in alphas]
+    frame.insert(0, "alpha", pd.Series([0.0, *shown], dtype=object))
+    first = next((name for name in names if name not in (COST, str(RelativeTokenCost))), COST)
+    return Sweep(frame.iloc[1:].reset_index(drop=True), frame.iloc[0], first)
+
+
+def _table(trace, qrels, measures, plans: list[Plan], exited: str) -> dict[str, np.ndarray]:
+    """Returns those measures that follow from positions, for each plan."""
+    rows, relevant, judged = _judgements(trace, qrels)
+    layers = plans[0].layers
+    steps = np.diff(layers_run(layers, trace.meta["reuses_encodings"]), prepend=0) / trace.meta["full_layers"]
+    scores = trace.scores[:, [trace.layers.index(layer) for layer in layers]][rows]
+    walks = walk(
+        scores,
+        np.cumsum(np.diff(trace.questions[rows], prepend=trace.questions[rows][:1]) != 0),
+        trace.tokens[rows],
+        relevant,
+        [[cutoff for (cutoff,) in plan.cutoffs[:-1]] for plan in plans],
+        steps,
+        rounding=plans[0].rounding,
+        batch_size=plans[0].batch_size,
+    )
+    positions = walks.positions
+    if exited == "drop":
+        positions = np.where(walks.exits == len(layers) - 1, positions, NOWHERE)
+    table = {COST: walks.costs / judged.n_queries, str(RelativeTokenCost): walks.token_costs / judged.n_queries}
+    for measure in measures:
+        # A measure with settings of its own, such as other grades, is for ir-measures.
+        plain = set(measure.params) <= {"cutoff"}
+        if measure.NAME in MEASURES and plain:
+            table[str(measure)] = MEASURES[measure.NAME](positions, judged, measure.params.get("cutoff"))
+        elif measure.NAME == Survival.NAME:
+            table[str(measure)] = _survival(walks, judged, np.array(layers), measure["cutoff"], exited)
+    return table
+
+
+def _judgements(trace, qrels: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, Judgements]:
+    """Returns the rows of judged questions, which of these are relevant, and the judgements."""
+    pt.validate.columns(qrels, includes=["qid", "docno", "label"])
+    judged = set(qrels["qid"].astype(str))
+    in_trace = np.array([qid in judged for qid in trace.qids], dtype=bool)
+    if not in_trace.any():
+        raise ValueError(f"the qrels judge none of the {len(trace.qids)} questions of the trace; are they its own?")
+    positive = qrels[qrels["label"] > 0]
+    grades = {
+        (qid, docno): label
+        for qid, docno, label in zip(
+            positive["qid"].astype(str), positive["docno"].astype(str), positive["label"], strict=True
+        )
+    }
+    rows = np.flatnonzero(in_trace[trace.questions])
+    qids, docnos = trace.qids[trace.questions[rows]], trace.docnos[rows]
+    gains = np.array([grades.get(pair, 0) for pair in zip(qids, docnos, strict=True)])
+    relevant = np.flatnonzero(gains)
+    # Questions of the trace first, in its order.
+    numbers = {qid: number for number, qid in enumerate([*trace.qids[in_trace], *sorted(judged - set(trace.qids))])}
+    found: list[list] = [[] for _ in numbers]
+    for (qid, _), label in grades.items():
+        found[numbers[qid]].append(label)
+    queries = np.array([numbers[qid] for qid in qids[relevant]], dtype=np.int64)
+    every = [np.sort(np.array(labels, dtype=float))[::-1] for labels in found]
+    return rows, relevant, Judgements(queries, gains[relevant], every)
+
+
+def _survival(walks: Walks, judged: Judgements, layers: np.ndarray, layer: int, exited: str) -> np.ndarray:
+    reached = layers[walks.exits] >= layer
+    if exited == "drop":
+        reached &= walks.exits == len(layers) - 1
+    return np.logical_or.reduceat(reached, judged.starts, axis=1).sum(1) / judged.n_queries
+
+
+def _slowly(trace, qrels, measure, alphas, plan, batch_size, rounding, exited) -> list[float]:
+    """Returns a measure for each setting by way of its results."""
+    # The trace has its ids as strings.
+    judgements, found = pt.model.to_ir_measures(qrels.astype({"qid": str, "docno": str})), []
+    for alpha in alphas:
+        results = trace.results(alpha, plan=plan, batch_size=batch_size, rounding=rounding, exited=exited)
+        found.append(ir_measures.calc_aggregate([measure], judgements, pt.model.to_ir_measures(results))[measure])
+    return found

@@ -1,0 +1,57 @@
+"""Reading what Hugging Face saved: weights from safetensors alone, because a pickle may run any code."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+
+PICKLED = "pytorch_model.bin"
+
+
+def pretrained(cls: type, source: str, **options) -> Any:
+    """Returns what ``cls.from_pretrained`` makes of the safetensors in a folder or on the Hub.
+
+    Args:
+        cls: A model class of transformers.
+        source: The folder or the Hub name.
+        **options: Those of ``from_pretrained``.
+    """
+    folder = Path(source)
+    if folder.is_dir() and any(folder.glob(f"{PICKLED}*")) and not any(folder.glob("*.safetensors*")):
+        raise ValueError(
+            f"{source!r} has pickled weights only ({PICKLED}), which may run any code and are not loaded; load them "
+            "where you trust them and save them again by transformers' save_pretrained, which writes safetensors"
+        )
+    with undamaged(source):
+        return cls.from_pretrained(source, use_safetensors=True, **options)
+
+
+@contextlib.contextmanager
+def undamaged(source: str) -> Iterator[None]:
+    """Names the folder whose weights cannot be read inside.
+
+    Args:
+        source: The folder or the Hub name.
+    """
+    try:
+        yield
+    except SafetensorError as error:
+        raise ValueError(f"the weights in {source!r} are damaged ({error}); save or download them again") from error
+
+
+@contextlib.contextmanager
+def silenced() -> Iterator[None]:
+    """Silences transformers' progress bars and its report of missing weights inside; our own errors say it better."""
+    from transformers.utils import logging
+
+    verbosity, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bar:
+            logging.enable_progress_bar()

@@ -1,0 +1,1 @@
+"""The measures of this package, in the form of ir-measures."""

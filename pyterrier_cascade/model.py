@@ -1,0 +1,107 @@
+"""The contract of a model in memory: what every loader returns, and what it was trained on."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from pyterrier_cascade.encoder.executors import Executors
+
+
+@dataclass(frozen=True)
+class TrainedOn:
+    """What a model was trained on: its configuration keeps this record, and the model card prints it.
+
+    Attributes:
+        questions: The number of training questions.
+        candidates: The number of their candidates.
+        positives: How many of these are relevant.
+        training: The settings of the training, as their ``repr`` shows them.
+        data: The name of the training data, if the user gave one.
+        quality: Rows of the model card's table: a name, the relative cost, and MAP on the development questions.
+    """
+
+    questions: int
+    candidates: int
+    positives: int
+    training: str
+    data: str | None = None
+    quality: tuple[tuple[str, float, float], ...] = ()
+
+    @classmethod
+    def of(cls, questions: Iterable[int], labels: np.ndarray, training: object, **more: Any) -> "TrainedOn":
+        """Returns the record of a training.
+
+        Args:
+            questions: The question of each candidate as a number, ``(n,)``.
+            labels: 0 or 1, ``(n,)``.
+            training: The settings.
+            **more: Further fields.
+        """
+        return cls(len(np.unique(questions)), len(labels), int(np.sum(labels)), repr(training), **more)
+
+    @classmethod
+    def from_config(cls, found: Mapping[str, Any] | None) -> "TrainedOn | None":
+        """Returns the record that a configuration holds; None where it holds none."""
+        if not found:
+            return None
+        known = {field.name for field in fields(cls)}
+        found = {name: value for name, value in found.items() if name in known}
+        return cls(**found | {"quality": tuple(tuple(row) for row in found.get("quality", ()))})
+
+    def to_config(self) -> dict[str, Any]:
+        """Returns the record as JSON keeps it."""
+        return asdict(self) | {"quality": [list(row) for row in self.quality]}
+
+
+class LoadedModel:
+    """A model in memory: a module in evaluation mode with its tokenizer. Every loader returns a subclass of this.
+
+    A subclass implements :attr:`full_layers` and :meth:`describe`. Rankers, checkpoints, recipes and the command line
+    use nothing of a model that is not declared here or in the subclass of their own paper.
+
+    Args:
+        module: The module; ``module.config`` is its configuration and ``module.save_pretrained(folder)`` writes it.
+        tokenizer: Its tokenizer, which has ``save_pretrained(folder)`` too.
+        untrained: The reason why scores mean nothing yet, as the beginning of a sentence; None for a trained model.
+    """
+
+    def __init__(self, module: "nn.Module", tokenizer: Any, untrained: str | None = None):
+        self.module, self.tokenizer, self.untrained = module, tokenizer, untrained
+
+    @property
+    def executors(self) -> "Executors | None":
+        """The engine's executors of the encoder and its heads; None for a model that the engine does not run."""
+        return None
+
+    @property
+    def full_layers(self) -> int:
+        """The layers of the full encoder, by which relative cost is counted (CT-34)."""
+        raise NotImplementedError
+
+    @property
+    def n_parameters(self) -> int:
+        """The number of weights."""
+        return sum(parameter.numel() for parameter in self.module.parameters())
+
+    @property
+    def trained_on(self) -> TrainedOn | None:
+        """What this package trained the model on; None for an untrained model, and for one that others trained."""
+        return TrainedOn.from_config(self._config_field("trained_on"))
+
+    def mark_trained(self, record: TrainedOn) -> None:
+        """Notes in the configuration what the model was trained on."""
+        self.untrained = None
+        self.module.config.update({"trained_on": record.to_config()})
+
+    def describe(self) -> dict[str, Any]:
+        """Returns what ``python -m pyterrier_cascade info`` prints of the model; JSON knows all of it."""
+        raise NotImplementedError
+
+    def _config_field(self, name: str) -> Any:
+        config = self.module.config
+        return config.get(name) if isinstance(config, Mapping) else getattr(config, name, None)

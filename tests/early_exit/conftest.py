@@ -1,0 +1,3 @@
+"""The saved cascade of these tests."""
+
+from tests.cascades import cascade, encoder, saved  # noqa: F401

@@ -1,0 +1,343 @@
+"""From a trace any cascade follows without the model, as the model would say it (CT-61)."""
+
+import dataclasses
+import json
+import pickle
+import re
+import warnings
+
+import ir_measures
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import pytest
+from ir_measures import AP, RR, Judged, P, R, Success, nDCG
+from pandas.testing import assert_frame_equal
+
+from pyterrier_cascade import (
+    Cascade,
+    CrossEncoder,
+    RelativeCost,
+    RelativeTokenCost,
+    SequentialReranker,
+    Survival,
+    Trace,
+)
+from tests import tiny
+from tests.lists import candidates
+
+SIZES = [14, 1, 9, 30, 5]
+COLUMNS = ["qid", "query", "docno", "exit_layer", "q_cost", "q_cost_full", "q_token_cost", "q_token_cost_full", "score",
+           "rank"]  # fmt: skip
+
+
+@pytest.fixture
+def frame():
+    return candidates(SIZES)
+
+
+@pytest.fixture
+def trace(cascade, frame):
+    return cascade.trace(frame)
+
+
+def qrels_of(frame: pd.DataFrame, seed: int = 0) -> pd.DataFrame:
+    """Some positives of two grades, one that was not retrieved, a question that is not asked, one not judged (q4)."""
+    rng = np.random.default_rng(seed)
+    rows = frame[["qid", "docno"]].assign(label=rng.choice([0, 0, 0, 1, 2], len(frame)))
+    more = pd.DataFrame({"qid": ["q0", "elsewhere", "q1"], "docno": ["gone", "gone", "nothing"], "label": [1, 1, 0]})
+    return pd.concat([rows[~rows["qid"].isin(["q1", "q4"])], more], ignore_index=True)
+
+
+def drawn(rng, n_layers: int = 5) -> dict:
+    """Settings of a cascade at random."""
+    plan = tuple(np.sort(rng.choice([2, 3, 4, 5, 6], rng.integers(1, 6), replace=False)).tolist())
+    found = {
+        "plan": plan,
+        "rounding": str(rng.choice(["floor", "nearest"])),
+        "exited": str(rng.choice(["below", "drop"])),
+    }
+    if rng.random() < 0.3:
+        found["batch_size"] = int(rng.integers(1, 12))
+    kind = rng.random()
+    if kind < 0.3:
+        found["alpha"] = float(rng.choice([0.0, 0.1, 0.3, 0.29, 0.5, 0.9]))
+    elif kind < 0.7:
+        found["alpha"] = tuple(rng.choice([0.0, 0.1, 0.3, 0.29, 0.5, 0.9], len(plan) - 1).tolist())
+    else:
+        found["counts"] = tuple(rng.integers(1, 20, len(plan) - 1).tolist())
+    return found
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_it_says_what_the_model_says(cascade, ties):
+    frame = candidates(SIZES, ties=ties)
+    trace, rng = cascade.trace(frame), np.random.default_rng(1)
+    for _ in range(40):
+        settings = drawn(rng)
+        live = cascade(**settings)(frame)
+        assert list(trace.results(**settings).columns) == COLUMNS
+        assert_frame_equal(trace.results(**settings), live[COLUMNS], atol=2e-6, rtol=0)
+
+
+def test_a_sequential_reranker_has_a_trace(tmp_path, frame):
+    models = [CrossEncoder.from_pretrained(tiny.save(tmp_path / str(n), layers=n, seed=n)) for n in (2, 3, 4)]
+    sequential = SequentialReranker(models)
+    trace = sequential.trace(frame)
+    for alpha in (0.0, 0.4, (0.9, 0.1)):
+        assert_frame_equal(trace.results(alpha), sequential(alpha=alpha)(frame)[COLUMNS], atol=2e-6, rtol=0)
+    found = trace.sweep(qrels_of(frame), [RelativeCost, RelativeTokenCost], alphas=[0.4]).frame
+    run, judged = pt.model.to_ir_measures(trace.results(0.4)), pt.model.to_ir_measures(qrels_of(frame))
+    expected = ir_measures.calc_aggregate([RelativeCost, RelativeTokenCost], judged, run)
+    for measure, value in expected.items():
+        assert found[str(measure)].item() == pytest.approx(value) and value > 1
+
+
+MEASURES = [AP, AP @ 3, RR, RR @ 2, P @ 1, P @ 5, R @ 5, Success @ 3, nDCG, nDCG @ 10, RelativeCost, RelativeTokenCost,
+            Survival @ 3, Survival @ 6, AP(rel=2), Judged @ 10]  # fmt: skip
+
+
+@pytest.mark.parametrize("exited", ["below", "drop"])
+@pytest.mark.parametrize("batch_size", [None, 4])
+@pytest.mark.parametrize("plan", [None, (2, 4, 6), (5,)])
+def test_a_sweep_measures_what_ir_measures_does(trace, frame, exited, batch_size, plan):
+    qrels, rng = qrels_of(frame), np.random.default_rng(2)
+    n_drops = 4 if plan is None else len(plan) - 1
+    alphas = [tuple(rng.choice([0.0, 0.1, 0.35, 0.6, 0.9], n_drops).tolist()) for _ in range(8)] + [0.3]
+    how = {"plan": plan, "batch_size": batch_size, "exited": exited}
+    sweep = trace.sweep(qrels, MEASURES, alphas, **how)
+    assert sweep.frame["alpha"].tolist() == alphas and len(sweep) == 9
+    judged = pt.model.to_ir_measures(qrels)
+    for alpha, row in [*zip(alphas, sweep.frame.to_dict("records"), strict=True), (0.0, sweep.full)]:
+        run = pt.model.to_ir_measures(trace.results(alpha, **how))
+        expected = ir_measures.calc_aggregate(MEASURES, judged, run)
+        assert {str(m): row[str(m)] for m in MEASURES} == pytest.approx(
+            {str(m): expected[m] for m in MEASURES}, abs=1e-9
+        )
+
+
+def test_costs_are_relative_to_the_whole_encoder(encoder, frame):
+    """Also where no head reads its last layer."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        trace = Cascade.from_pretrained(encoder, layers=(2, 4)).trace(frame)
+    qrels, measures = qrels_of(frame), [RelativeCost, RelativeTokenCost]
+    sweep = trace.sweep(qrels, measures, [0.5])
+    for alpha, row in ((0.0, sweep.full), (0.5, sweep.frame.iloc[0])):
+        run = pt.model.to_ir_measures(trace.results(alpha))
+        expected = ir_measures.calc_aggregate(measures, pt.model.to_ir_measures(qrels), run)
+        assert {measure: row[str(measure)] for measure in measures} == pytest.approx(expected)
+    # Four of the five judged questions are in the trace.
+    assert sweep.full["RelativeCost"] == pytest.approx(4 / 6 * 4 / 5)
+
+
+@pytest.mark.parametrize("batch_size", [None, 4])
+def test_a_sweep_breaks_ties_as_the_cascade_does(trace, frame, batch_size):
+    """CT-2: by the head before, here with few different scores, so that many are equal at one head only."""
+    (part,) = trace._parts
+    scores = np.random.default_rng(5).integers(0, 3, part.scores.shape).astype(np.float32)
+    trace._parts[0] = dataclasses.replace(part, scores=scores)
+    trace._forget()
+    qrels, alphas = qrels_of(frame), [0.0, 0.3, (0.5, 0.1, 0.6, 0.2), (0.0, 0.9, 0.0, 0.5)]
+    found = trace.sweep(qrels, [AP, RR, nDCG @ 10], alphas, batch_size=batch_size).frame
+    for alpha, row in zip(alphas, found.to_dict("records"), strict=True):
+        run = pt.model.to_ir_measures(trace.results(alpha, batch_size=batch_size))
+        expected = ir_measures.calc_aggregate([AP, RR, nDCG @ 10], pt.model.to_ir_measures(qrels), run)
+        assert {measure: row[str(measure)] for measure in expected} == pytest.approx(expected, abs=1e-9)
+
+
+def test_the_grid_of_the_paper(trace, frame):
+    """CT-61: 1,296 settings; CT-35: their ends."""
+    sweep = trace.sweep(qrels_of(frame), ["AP"])
+    assert_frame_equal(trace.sweep(qrels_of(frame), AP).frame, sweep.frame)
+    assert len(sweep) == 1296 and sweep.frame["alpha"].iloc[[0, -1]].tolist() == [(0.1,) * 4, (0.6,) * 4]
+
+
+def test_a_sweep_in_parts_is_the_same(trace, frame, monkeypatch):
+    qrels = qrels_of(frame)
+    whole = trace.sweep(qrels, [AP, nDCG @ 5, RelativeTokenCost]).frame
+    monkeypatch.setattr("pyterrier_cascade.cascade.walks.CELLS", 1296 * 12)
+    assert_frame_equal(trace.sweep(qrels, [AP, nDCG @ 5, RelativeTokenCost]).frame, whole)
+
+
+def test_choosing(trace, frame):
+    sweep = trace.sweep(qrels_of(frame), [AP, RR])
+    front = sweep.pareto()
+    assert front["RelativeCost"].is_monotonic_increasing and front["AP"].is_monotonic_increasing
+    assert front["RelativeCost"].is_unique and front["AP"].is_unique
+    for _, row in front.iterrows():
+        rivals = sweep.frame[sweep.frame["RelativeCost"] <= row["RelativeCost"]]
+        assert row["AP"] == rivals["AP"].max()
+    within = sweep.best(max_cost=0.6)
+    assert within["AP"] == sweep.frame.loc[sweep.frame["RelativeCost"] <= 0.6, "AP"].max()
+    enough = sweep.best(max_loss=0.02, measure=RR)
+    good = sweep.frame[sweep.frame["RR"] >= sweep.full["RR"] - 0.02]
+    assert enough["RelativeCost"] == good["RelativeCost"].min()
+    with pytest.raises(ValueError, match="give either max_cost or max_loss, not max_cost=None and max_loss=None"):
+        sweep.best()
+    with pytest.raises(ValueError, match=re.escape("no setting costs 0.1 or less; the cheapest costs 0")):
+        sweep.best(max_cost=0.1)
+    with pytest.raises(ValueError, match="no setting loses -2 of AP or less; the best loses"):
+        sweep.best(max_loss=-2)
+    with pytest.raises(ValueError, match="P@1 was not measured; there are AP, RR, RelativeCost"):
+        sweep.best(max_cost=0.5, measure=P @ 1)
+
+
+def test_on_disk_it_is_the_same_and_small(cascade, frame, trace, tmp_path):
+    kept = cascade.trace(frame, tmp_path / "trace")
+    assert_frame_equal(kept.results(0.4), trace.results(0.4))
+    loaded = pt.Artifact.load(str(tmp_path / "trace"))
+    assert isinstance(loaded, Trace) and len(loaded) == sum(SIZES)
+    assert_frame_equal(loaded.results(0.4), trace.results(0.4))
+    assert isinstance(loaded.scores.base, np.memmap) or isinstance(loaded.scores, np.memmap)
+    data = pickle.dumps(loaded)
+    assert len(data) < 3_000
+    assert_frame_equal(pickle.loads(data).results(0.4), trace.results(0.4))
+    assert_frame_equal(pickle.loads(pickle.dumps(trace)).results(0.4), trace.results(0.4))
+    trace.save(tmp_path / "saved")
+    assert_frame_equal(Trace(tmp_path / "saved").results(0.4), kept.results(0.4))
+    with pytest.raises(FileExistsError, match="exists; give another path, or delete it"):
+        kept.save(tmp_path / "saved")
+    assert repr(Trace(tmp_path / "saved")).endswith("5 questions, 59 candidates, heads at layers (2, 3, 4, 5, 6)>")
+    more = pd.concat([frame, candidates([3]).assign(qid="later")])
+    assert len(cascade.trace(more, tmp_path / "saved")) == sum(SIZES) + 3
+
+
+def test_it_goes_on_where_it_stood(cascade, frame, tmp_path, monkeypatch):
+    monkeypatch.setattr("pyterrier_cascade.cascade.trace.ROWS", 10)
+    judge, asked = Cascade.judge, []
+
+    def dies(self, part, *args, **kwargs):
+        asked.append(len(part))
+        if len(asked) == 3:
+            raise KeyboardInterrupt
+        return judge(self, part, *args, **kwargs)
+
+    monkeypatch.setattr(Cascade, "judge", dies)
+    with pytest.raises(KeyboardInterrupt):
+        cascade.trace(frame, tmp_path / "trace")
+    (tmp_path / "trace" / ".part-00002.x.tmp").mkdir()
+    half = Trace(tmp_path / "trace")
+    assert 0 < len(half) < sum(SIZES)
+    asked.extend([0] * 3)
+    whole = cascade.trace(frame, tmp_path / "trace")
+    assert not list((tmp_path / "trace").glob(".*"))
+    assert sum(asked[6:]) == sum(SIZES) - len(half)
+    assert_frame_equal(whole.results(0.4), cascade.trace(frame).results(0.4), atol=2e-6, rtol=0)
+    n_asked = len(asked)
+    assert len(cascade.trace(frame, tmp_path / "trace")) == sum(SIZES) and len(asked) == n_asked + 0
+
+
+def test_questions_are_added(cascade, frame, tmp_path):
+    first = frame[frame["qid"].isin(["q0", "q2"])]
+    assert len(cascade.trace(first, tmp_path / "trace")) == 23
+    both = cascade.trace(frame, tmp_path / "trace")
+    assert len(both) == sum(SIZES)
+    expected = cascade(alpha=0.5)(frame).set_index(["qid", "docno"])["rank"]
+    found = both.results(0.5).set_index(["qid", "docno"])["rank"]
+    assert (found == expected[found.index]).all()
+    with pytest.raises(ValueError, match="question 'q3' is in the trace with other candidates; give another path"):
+        cascade.trace(frame[frame["docno"] != "d3-7"], tmp_path / "trace")
+
+
+@pytest.mark.parametrize("column", ["query", "text"])
+def test_other_words_have_other_scores(cascade, frame, tmp_path, column):
+    cascade.trace(frame, tmp_path / "trace")
+    changed = frame.assign(**{column: frame[column] + " town"})
+    with pytest.raises(ValueError, match="question 'q3' is in the trace with other words or texts; give another path"):
+        cascade.trace(changed, tmp_path / "trace")
+
+
+def test_a_candidate_counts_once(cascade, frame):
+    message = "question 'q2' has candidate 'd2-1' more than once; a trace needs each once"
+    with pytest.raises(ValueError, match=message):
+        cascade.trace(pd.concat([frame, frame[frame["docno"] == "d2-1"]]))
+
+
+def test_numbers_as_ids_are_measured_alike(cascade, frame):
+    """Those that ir-measures computes too."""
+    measures = [AP, nDCG(dcg="exp-log2") @ 10, Judged @ 5]
+    numbered = frame.assign(qid=frame["qid"].str[1:].astype(int), docno=range(len(frame)))
+    qrels = numbered[["qid", "docno"]].assign(label=np.arange(len(frame)) % 3)
+    found = cascade.trace(numbered).sweep(qrels, measures, [0.3]).frame
+    texts = numbered.astype({"qid": str, "docno": str})
+    expected = cascade.trace(texts).sweep(qrels.astype({"qid": str, "docno": str}), measures, [0.3]).frame
+    assert_frame_equal(found, expected)
+    assert found.drop(columns="alpha").gt(0).all(axis=None)
+
+
+def test_nobody_to_trace(cascade, frame, tmp_path):
+    empty = cascade.trace(frame.iloc[:0], tmp_path / "trace")
+    assert len(empty) == 0 and list(empty.results(0.4).columns) == COLUMNS and len(empty.results(0.4)) == 0
+    with pytest.raises(ValueError, match="the qrels judge none of the 0 questions of the trace"):
+        empty.sweep(qrels_of(frame), [AP])
+    assert len(cascade.trace(frame, tmp_path / "trace")) == sum(SIZES)
+    assert len(cascade.trace(frame.iloc[:0], tmp_path / "trace")) == sum(SIZES)
+
+
+def test_the_trace_of_another_model_is_refused(cascade, encoder, frame, tmp_path):
+    cascade.trace(frame, tmp_path / "trace")
+    message = re.escape(f"was made by {cascade!r}, whose weights or settings are not those of")
+    with warnings.catch_warnings(), pytest.raises(ValueError, match=message):
+        warnings.simplefilter("ignore")
+        Cascade.from_pretrained(encoder).trace(frame, tmp_path / "trace")
+    with pytest.raises(ValueError, match=message):
+        cascade(max_length=16).trace(frame, tmp_path / "trace")
+    assert len(cascade(alpha=0.3, token_budget=99).trace(frame, tmp_path / "trace")) == sum(SIZES)
+
+
+def test_broken_weights_give_no_trace(cascade, frame, tmp_path):
+    cascade.model.loaded.module.heads[1][0].weight.data[0] = np.nan
+    with pytest.raises(ValueError, match="scores are NaN; the model's weights are broken"):
+        cascade.trace(frame, tmp_path / "trace")
+    assert len(Trace(tmp_path / "trace")) == 0
+
+
+def test_bad_input(cascade, trace, frame, tmp_path):
+    with pytest.raises(FileNotFoundError, match=re.escape("make one with cascade.trace(candidates, path)")):
+        Trace(tmp_path / "nothing")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "pt_meta.json").write_text(json.dumps({"type": "dense_index", "format": "flex"}))
+    with pytest.raises(
+        ValueError, match="holds type 'dense_index', format 'flex', version None; this reads cascade_trace"
+    ):
+        Trace(tmp_path / "other")
+    with pytest.raises(ValueError, match=re.escape("plan=(2, 9), but there are heads at layers (2, 3, 4, 5, 6) only")):
+        trace.results(plan=(2, 9))
+    with pytest.raises(ValueError, match=re.escape("alpha=1.0 is not a fraction")):
+        trace.sweep(qrels_of(frame), [AP], alphas=[0.1, 1.0])
+    with pytest.raises(ValueError, match="has 2 values, but 4 heads drop candidates"):
+        trace.sweep(qrels_of(frame), [AP], alphas=[(0.1, 0.2)])
+    with pytest.raises(ValueError, match="alphas is empty; give at least one setting"):
+        trace.sweep(qrels_of(frame), [AP], alphas=[])
+    with pytest.raises(ValueError, match=re.escape("alphas=0.3: give a list of settings")):
+        trace.sweep(qrels_of(frame), [AP], alphas=0.3)
+    with pytest.raises(ValueError, match="give at least one measure"):
+        trace.sweep(qrels_of(frame), [])
+    with pytest.raises(ValueError, match="the qrels judge none of the 5 questions of the trace; are they its own"):
+        trace.sweep(qrels_of(frame).assign(qid="x"), [AP])
+    with pytest.raises(FileExistsError, match="exists and is no trace; give another path"):
+        cascade.trace(frame, tmp_path)
+    with pytest.raises(pt.validate.InputValidationError, match="returned no 'text'"):
+        cascade.trace(frame.drop(columns="text"))
+
+
+def test_plots(cascade, trace, frame, tmp_path):
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    from pyterrier_cascade import river
+
+    ax = trace.sweep(qrels_of(frame), [AP]).plot()
+    assert ax.get_ylabel() == "AP" and {text.get_text() for text in ax.texts} == {"alpha=0.3", "alpha=0.4", "alpha=0.5"}
+    points = ax.collections[0].get_offsets()
+    assert len(points) == 1296 and points[:, 0].min() > 40 and points[:, 0].max() < 90
+    told = cascade(alpha=0.5).explain(frame)
+    ax = river(told, "q3", relevant=["d3-4"])
+    assert [text.get_text() for text in ax.texts] == ["30", "15", "8", "4", "2"]
+    ends = [line.get_marker() for line in ax.lines if line.get_marker() != "None"]
+    assert len(ends) == 30 and ends.count("x") == 28 and ends.count(".") == 2
+    ax.figure.savefig(tmp_path / "river.png")
+    with pytest.raises(ValueError, match=re.escape("there are 5 questions; give the qid of one, such as")):
+        river(told)
+    with pytest.raises(ValueError, match="question 'q9' is not among the 5 explained"):
+        river(told, "q9")
