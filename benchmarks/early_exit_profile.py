@@ -61,7 +61,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--precisions", nargs="+", default=["bf16", "int8"])
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, silenced():
+    with tempfile.TemporaryDirectory() as folder, quiet():
         model = load(random_model(folder, 384))
     pairs = tokenize(model.tokenizer, *random_texts(options.queries, options.candidates, "sentence"))
     groups = np.arange(len(pairs.lengths)) // options.candidates
@@ -78,7 +78,7 @@ def main() -> None:
     print(f"{options.rounds} interleaved rounds, {torch.get_num_threads()} threads.\n")
     rows, shares = [], []
     for precision in options.precisions:
-        with silenced():
+        with quiet():
             staged, alone = (
                 Executors(encoder, some).get("openvino", precision, "cpu", pairs) for some in (heads, heads[-1:])
             )

@@ -304,7 +304,7 @@ def onnx_runtime(bench: Bench) -> Contenders:
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads, settings.log_severity_level = torch.get_num_threads(), 3
     sessions = {}
-    with tempfile.TemporaryDirectory() as folder, silenced(), torch.no_grad():
+    with tempfile.TemporaryDirectory() as folder, quiet(), torch.no_grad():
         files = {"fp32": f"{folder}/fp32.onnx", "dynamic int8": f"{folder}/int8.onnx"}
         axes = {name: {0: "n", 1: "longest"} for name in names} | {"score": {0: "n"}}
         torch.onnx.export(
@@ -343,7 +343,7 @@ def openvino_whole(bench: Bench) -> Contenders:
         batch = pairs.batch(rows)
         return [batch[name].numpy() for name in names]
 
-    with silenced(), torch.no_grad():
+    with quiet(), torch.no_grad():
         nncf.set_log_level(logging.ERROR)
         exact = openvino.convert_model(whole, example_input=example)
         n = len(bench.texts)
@@ -444,7 +444,7 @@ def our_monolithic(bench: Bench) -> Contenders:
     """Returns our engine on encoder and classifier, tokenisation included."""
 
     def contender(engine, precision):
-        with silenced():
+        with quiet():
             executor = bench.model.executors.get(engine, precision, "cpu", bench.pairs)
         return lambda: run(executor, bench.tokenized())[:, 0]
 
@@ -542,7 +542,7 @@ def early_exit(bench: Bench) -> None:
         if reason := missing(bench, engine, precision):
             print(f"{engine} {precision} is left out: {reason}.\n")
             continue
-        with silenced():
+        with quiet():
             executors[f"{engine} {precision}"] = [
                 made.get(engine, precision, "cpu", bench.pairs) for made in (staged, alone)
             ]
@@ -673,7 +673,7 @@ def whole_cascade(bench: Bench) -> None:
             continue
         one = ranker(engine=engine, precision=precision, alpha=alpha)
         contenders[f"cascade alpha={alpha}, {engine} {precision}"] = lambda one=one: one(frame)
-    with silenced():
+    with quiet():
         # Graphs are made when they are first needed, which is not without words.
         for work in contenders.values():
             work()

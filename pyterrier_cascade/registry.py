@@ -1,6 +1,6 @@
 """Every public name once: the exports, the command line, ``info`` and the API page are made from these tables.
 
-A new reranker is a folder and one line in :data:`RERANKERS`. After a change here, write the stub for type checkers anew:
+A new reranker is a folder and one line in :data:`RERANKERS`. After a change here, write the stub for type checkers:
 ``python -c "from pyterrier_cascade import registry; print(registry.stub(), end='')" > pyterrier_cascade/__init__.pyi``.
 """
 

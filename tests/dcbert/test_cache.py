@@ -26,7 +26,7 @@ tmp_path = pytest.fixture(in_memory)
 @pytest.fixture(autouse=True)
 def unsynced(monkeypatch):
     """Nobody pulls the plug here, and a disk takes its time."""
-    monkeypatch.setattr(files, "sync", lambda path: None)
+    monkeypatch.setattr(publish, "sync", lambda path: None)
 
 
 @pytest.mark.parametrize("dtype", ["fp16", "int8"])
@@ -455,7 +455,7 @@ def test_what_cannot_be_published_leaves_nothing(tmp_path, monkeypatch):
 
 def test_everything_is_on_the_disk_before_it_counts(tmp_path, monkeypatch):
     calls = []
-    monkeypatch.setattr(files, "sync", lambda path: calls.append(path.name))
+    monkeypatch.setattr(publish, "sync", lambda path: calls.append(path.name))
     replace = publish.os.replace
     monkeypatch.setattr(publish.os, "replace", lambda old, new: (calls.append(f"-> {new.name}"), replace(old, new)))
     build(tmp_path / "cache", corpus(5), dtype="int8")

@@ -20,7 +20,7 @@ tmp_path = pytest.fixture(in_memory)
 
 @pytest.fixture(autouse=True)
 def unsynced(monkeypatch):
-    monkeypatch.setattr(files, "sync", lambda path: None)
+    monkeypatch.setattr(publish, "sync", lambda path: None)
 
 
 @pytest.fixture(scope="module", params=["fp16", "int8"])

@@ -15,7 +15,7 @@ tmp_path = pytest.fixture(in_memory)
 
 @pytest.fixture(autouse=True)
 def unsynced(monkeypatch):
-    monkeypatch.setattr(files, "sync", lambda path: None)
+    monkeypatch.setattr(publish, "sync", lambda path: None)
 
 
 def renamed(documents, start):
