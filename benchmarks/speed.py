@@ -46,7 +46,7 @@ from torch import nn
 
 from pyterrier_cascade import Cascade
 from pyterrier_cascade.crossencoder.model import PairModel, load, relevance
-from pyterrier_cascade.encoder.batches import token_budget
+from pyterrier_cascade.training.batches import token_budget
 from pyterrier_cascade.encoder.device import has_bf16
 from pyterrier_cascade.encoder.engine import run
 from pyterrier_cascade.encoder.executors import Executors

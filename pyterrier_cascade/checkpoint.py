@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pyterrier_cascade.encoder.pretrained import silenced
+from pyterrier_cascade.model import LoadedModel, TrainedOn
 
 
 def weights_of(module) -> dict:
@@ -17,34 +18,56 @@ def weights_of(module) -> dict:
 
 
 def check_folder(source: str) -> None:
-    """Raises where a source looks like a folder and is none."""
+    """Raises where a source looks like a path and no folder is there."""
     if source.startswith((".", "/", "~")) and not Path(source).is_dir():
         raise FileNotFoundError(f"there is no folder {source!r}; give one with a config.json, or a name on the Hub")
 
 
 class Checkpoint:
-    """A module and its tokenizer, loaded on first use and shared by all copies of a ranker.
+    """A model that is loaded on first use and shared by all copies of a ranker.
 
-    Pickling leaves the weights behind and loads them again from the source, except weights that were trained and not
-    saved: those exist nowhere else and travel with the pickle, and so do the inputs that int8 was calibrated on.
+    Pickling leaves the weights behind, and the copy loads them again from the source. Weights that were trained and not
+    saved exist nowhere else and travel with the pickle; so do the inputs that int8 was calibrated on.
 
     Args:
-        load: A function of this package that returns an object with ``module`` and ``tokenizer``.
-        source: A folder or a Hub name, handed to ``load``.
-        **options: What else is handed to ``load`` (for example ``layers``).
+        load: A function of this package that returns a :class:`~pyterrier_cascade.model.LoadedModel`.
+        source: A folder or a Hub name, the first argument of ``load``.
+        **options: The further arguments of ``load`` (for example ``layers``).
+
+    Attributes:
+        fitted: The hash of weights that were trained and not saved, else None.
+        history: The course of their training.
     """
 
-    def __init__(self, load: Callable[..., Any], source: str, **options):
+    def __init__(self, load: Callable[..., LoadedModel], source: str, **options):
         self.load, self.source, self.options = load, str(source), options
         self.fitted: str | None = None
         self.history: list[dict] = []
-        self.notes: dict[str, Any] = {}
         self._loaded, self._lock, self._weights = None, threading.RLock(), None
-        self._calibration = None
+        self._calibration, self._record = None, None
+
+    @classmethod
+    def of(cls, load: Callable[..., LoadedModel], model: Any, owner: str) -> "Checkpoint":
+        """Returns the checkpoint that the ``model`` argument of a ranker means.
+
+        Args:
+            load: The ranker's loader.
+            model: A checkpoint, a folder or a Hub name.
+            owner: The ranker's class, for the error.
+        """
+        if isinstance(model, Checkpoint):
+            return model
+        if isinstance(model, str | os.PathLike):
+            return cls(load, os.fspath(model))
+        kind = f"{type(model).__module__}.{type(model).__name__}"
+        raise TypeError(
+            f"{owner}(model=...) takes a folder or a Hub name, not an object of {kind}; save that object to a folder "
+            "(most have save_pretrained or save) and give the folder"
+        )
 
     @property
-    def loaded(self):
-        """What ``load`` returned; the first use loads it."""
+    def loaded(self) -> LoadedModel:
+        """The model; the first use loads it."""
         with self._lock:
             if self._loaded is None:
                 import torch
@@ -56,7 +79,7 @@ class Checkpoint:
                     from safetensors.torch import load as from_bytes
 
                     loaded.module.load_state_dict(from_bytes(self._weights))
-                    loaded.untrained = None
+                    loaded.mark_trained(self._record)
                     self._weights = None
                 if self._calibration is not None:
                     loaded.executors.calibrate(self._calibration)
@@ -65,7 +88,7 @@ class Checkpoint:
 
     @property
     def lock(self) -> threading.RLock:
-        """Held by whoever uses the tokenizer, which two threads must not share."""
+        """The lock to hold while using the tokenizer, which two threads must not share."""
         return self._lock
 
     def _state(self) -> bytes:
@@ -75,36 +98,36 @@ class Checkpoint:
 
     @property
     def fingerprint(self) -> str:
-        """The hash of the weights as they are."""
+        """The hash of the present weights."""
         return hashlib.sha256(self._state()).hexdigest()
 
-    def mark_fitted(self, history: list[dict], **notes) -> None:
+    def mark_fitted(self, history: list[dict], record: TrainedOn) -> None:
         """Notes that the weights are no longer those of the source.
 
         Args:
             history: The course of the training.
-            **notes: What the saved configuration is to say of it.
+            record: What the model was trained on, for its configuration.
         """
-        self.loaded.untrained = None
-        self.history, self.notes = history, notes
+        self.loaded.mark_trained(record)
+        self.history, self._record = history, record
         self.fitted = self.fingerprint
 
     @contextlib.contextmanager
     def training(self) -> Iterator[None]:
-        """Gives back the weights from before where a training ends with an error, so that they are what they say."""
+        """Restores the weights from before where the training inside ends with an error."""
         before = self._state() if self.fitted else None
-        said = {name: getattr(self, name) for name in ("fitted", "history", "notes", "options")}
+        attributes = {name: getattr(self, name) for name in ("fitted", "history", "options", "_record")}
         try:
             yield
         except BaseException:
             with self._lock:
-                self.__dict__.update(said, _loaded=None, _weights=before)
+                self.__dict__.update(attributes, _loaded=None, _weights=before)
             raise
 
     def cache(self, name: str) -> Path | None:
-        """Returns a folder for what follows from the weights: beside them, or the user's cache for a Hub name.
+        """Returns a folder for files that follow from the weights: beside them, or the user's cache for a Hub name.
 
-        None for weights that were trained and not saved: they are nowhere that anything could lie beside.
+        It is None for weights that were trained and not saved: there is no folder beside which files could lie.
         """
         if self.fitted:
             return None
@@ -113,17 +136,16 @@ class Checkpoint:
         return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "pyterrier_cascade" / name
 
     def write(self, path: str) -> None:
-        """Writes the weights, configuration and tokenizer the Hugging Face way."""
+        """Writes the weights, configuration and tokenizer as Hugging Face's libraries do."""
         target = Path(path)
         if target.exists() and not target.is_dir():
             raise FileExistsError(f"{path} is a file; save_pretrained writes a folder")
-        self.loaded.module.config.update(self.notes)
         with silenced():
             self.loaded.module.save_pretrained(path)
         self.loaded.tokenizer.save_pretrained(path)
 
-    def stand_for(self, path: str) -> None:
-        """Makes the checkpoint that of a folder which holds its weights."""
+    def point_to(self, path: str) -> None:
+        """Re-points the checkpoint at a folder that holds its weights."""
         self.source, self.options, self.fitted = str(path), {}, None
 
     def __eq__(self, other):
@@ -140,16 +162,16 @@ class Checkpoint:
         return (self.load, self.source, tuple(sorted(self.options.items())), self.fitted)
 
     def __repr__(self):
-        """Returns the source, with the hash of what training made of it."""
+        """Returns the source, with the hash of the weights that a training made of it."""
         return f"{self.source!r} fitted to {self.fitted[:8]}" if self.fitted else repr(self.source)
 
     def __getstate__(self):
         state = self.__dict__.copy()
         state["_weights"] = (self._weights or self._state()) if self.fitted else None
-        if executors := getattr(self._loaded, "executors", None):
-            state["_calibration"] = executors.calibration
+        if self._loaded is not None and self._loaded.executors is not None:
+            state["_calibration"] = self._loaded.executors.calibration
         state["_loaded"] = state["_lock"] = None
-        # What loaded the folder before, such as a pool's worker, knows by this that it was written anew.
+        # A pool's worker that loaded the folder before knows by this that it was written anew.
         stats = [(path.name, path.stat()) for path in sorted(Path(self.source).glob("*.safetensors"))]
         state["_files"] = [(name, stat.st_mtime_ns, stat.st_size) for name, stat in stats]
         return state

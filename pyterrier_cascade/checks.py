@@ -1,8 +1,12 @@
 """Checks of settings that several places need; each error says what was wrong, the value seen and what to do."""
 
 import difflib
+import inspect
+import sys
+import warnings
 from collections.abc import Collection, Iterable
 from numbers import Integral
+from typing import Any
 
 
 def check_choices(**choices: tuple[object, Collection[str]]) -> None:
@@ -33,6 +37,31 @@ def did_you_mean(name: object, known: Collection[str]) -> str:
     """Returns ``" (did you mean 'alpha'?)"`` where a known name is close to a given one, else an empty text."""
     near = difflib.get_close_matches(name, list(known), n=1) if isinstance(name, str) else []
     return f" (did you mean {near[0]!r}?)" if near else ""
+
+
+class KnownSettings:
+    """Gives a class errors that name the nearest setting where a keyword of its constructor is misspelt."""
+
+    def __new__(cls, *args: Any, **settings: Any):
+        check_names(settings, cls.setting_names(), cls.__name__)
+        return super().__new__(cls)
+
+    @classmethod
+    def setting_names(cls) -> list[str]:
+        """Returns the names that the constructor takes."""
+        return list(inspect.signature(cls.__init__).parameters)[1:]
+
+
+def warn_user(message: str) -> None:
+    """Warns at the line of the user's own code, however deep inside this package and PyTerrier the warning arises."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and _is_library(frame.f_globals.get("__name__", "")):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, stacklevel=level)
+
+
+def _is_library(module: str) -> bool:
+    return module.partition(".")[0] in ("pyterrier_cascade", "pyterrier", "contextlib")
 
 
 def is_count(value: object, least: int = 1) -> bool:

@@ -1,34 +1,36 @@
-"""Results frames in and out: the only module that knows pandas' quirks.
+"""Results frames in and out: the only module that deals with the quirks of pandas.
 
 A *block* is one query and its candidates. Rows arrive in any order, with a non-unique index and interleaved qids, so
 rows are addressed by position throughout.
 """
 
 import hashlib
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Number
 
 import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-COST, FULL_COST = "q_cost", "q_cost_full"
-"""Query columns with the layers run over all of a query's candidates so far, and what the full encoder would have run.
+from pyterrier_cascade.checks import warn_user
 
-They start with ``q``, so PyTerrier keeps them as long as the query has a row left: a stage that drops candidates does
-not lose what they cost.
+COST, FULL_COST = "q_cost", "q_cost_full"
+"""Query columns: the layers run over all of a query's candidates so far, and the layers of the full encoder.
+
+Their names start with ``q``, so PyTerrier keeps them as long as the query has a row left. The cost of candidates that
+a stage drops is therefore not lost.
 """
 
 TOKEN_COST, FULL_TOKEN_COST = "q_token_cost", "q_token_cost_full"
-"""The same, each candidate counted by its tokens."""
+"""The same columns with each candidate weighted by its tokens."""
 
 EXIT_COLUMNS = {
     "exit_layer": np.int64,
     **dict.fromkeys((COST, FULL_COST, TOKEN_COST, FULL_TOKEN_COST), np.float64),
 }
-"""What a ranker with layers adds: the one whose head gave the score, and the costs."""
+"""The columns that a ranker with layers adds: the layer whose head gave the score, and the costs."""
 
 TEXT_HINT = (
     "The retriever returned no {field!r}; put a text loader before this transformer: "
@@ -96,14 +98,11 @@ def validate(frame: pd.DataFrame, *, context: pt.Transformer, text_field: str | 
 
 
 def texts(frame: pd.DataFrame, column: str) -> list[str]:
-    """Returns a text column as strings; missing values are empty texts, said in one warning that counts them."""
+    """Returns a text column as strings; missing values become empty texts, with one warning that counts them."""
     values = frame[column].to_numpy(dtype=object)
     missing = pd.isna(values)
     if missing.any():
-        warnings.warn(
-            f"{int(missing.sum())} of {len(values)} rows have no {column!r}; they are scored as an empty text",
-            stacklevel=2,
-        )
+        warn_user(f"{int(missing.sum())} of {len(values)} rows have no {column!r}; they are scored as an empty text")
         values = np.where(missing, "", values)
     strings = values.tolist()
     for row, value in enumerate(strings):
@@ -115,8 +114,8 @@ def texts(frame: pd.DataFrame, column: str) -> list[str]:
 def ranking(frame: pd.DataFrame, blocks: Blocks, score: np.ndarray) -> np.ndarray:
     """Returns row positions block by block, by falling score, ties by earlier rank, else score, then docno (CT-2, X-4).
 
-    So the order depends on the candidates alone and not on the order of the rows, which settles only what is left: the
-    same docno twice. Docnos are slow to sort and are compared only where all else is equal.
+    So the order depends on the candidates and not on the order of the rows, which decides only about equal docnos.
+    Docnos are slow to sort and are compared only where everything else is equal.
     """
     keys = [blocks.codes, -score]
     order = np.lexsort(keys[::-1])
@@ -149,8 +148,8 @@ def ranked(
         frame: The results frame; it is not changed.
         blocks: The frame's blocks.
         score: The new scores, shape ``(n_rows,)``; NaN is an error.
-        order: The rows that are kept, as positions, block by block in rank order; all in that of :func:`ranking` unless
-            given.
+        order: The positions of the rows that are kept, block by block in rank order; unless given, all rows in the order
+            of :func:`ranking`.
         **columns: Further new columns, each ``(n_rows,)``; they replace columns of the same name.
     """
     score = np.asarray(score, dtype=np.float64)
@@ -165,8 +164,8 @@ def ranked(
     new = {name: np.asarray(values)[order] for name, values in new.items()}
     sizes = np.bincount(blocks.codes[order], minlength=len(blocks))
     new["rank"] = np.arange(len(order)) - (np.cumsum(sizes) - sizes)[blocks.codes[order]]
-    # Column by column, because each step of a chain of frames would cost a tenth of a millisecond; and each with its
-    # type, because pandas 3 takes objects that are all strings for str, which not every string can be.
+    # Column by column, because each step of a chain of frames would cost a tenth of a millisecond. Each with its type,
+    # because pandas 3 turns objects that are all strings into str, which cannot hold half a surrogate pair.
     kept = {
         name: pd.Series(frame[name].array.take(order), dtype=frame[name].dtype, copy=False)
         for name in frame.columns
@@ -178,15 +177,15 @@ def ranked(
 def charged(
     frame: pd.DataFrame, blocks: Blocks, layers: np.ndarray | int, full: int, inputs: np.ndarray, tokens: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Returns the cost columns after a stage (CT-32, CT-33), to be handed to :func:`ranked`.
+    """Returns the cost columns after a stage (CT-32, CT-33), as arguments of :func:`ranked`.
 
     Args:
-        frame: The stage's input; what earlier stages spent is read from it.
+        frame: The input of the stage, which holds the costs of earlier stages.
         blocks: The frame's blocks.
         layers: The layers that the stage ran for each row, ``(n_rows,)`` or one number.
         full: The layers that the full encoder would have run.
-        inputs: The inputs of each row, ``(n_rows,)``; a long document may be several.
-        tokens: Their tokens.
+        inputs: The number of inputs of each row, ``(n_rows,)``; a long document may be several inputs.
+        tokens: The number of tokens of these inputs.
     """
     return charged_in_all(frame, blocks, (layers * inputs, layers * tokens), (full * inputs, full * tokens))
 
@@ -197,10 +196,10 @@ def charged_in_all(
     """Returns the cost columns after a stage whose costs are known row by row.
 
     Args:
-        frame: The stage's input; what earlier stages spent is read from it.
+        frame: The input of the stage, which holds the costs of earlier stages.
         blocks: The frame's blocks.
-        spent: Each row's share in what the stage spent, in layers and in layers times tokens, ``(n_rows,)``.
-        whole: What the full encoder would have spent, likewise.
+        spent: Each row's share of the stage's cost, in layers and in layers times tokens, ``(n_rows,)``.
+        whole: Each row's share of the cost of the full encoder, likewise.
     """
     columns = {}
     names = ((COST, FULL_COST), (TOKEN_COST, FULL_TOKEN_COST))
@@ -214,49 +213,65 @@ def charged_in_all(
 
 
 def labelled(results: pd.DataFrame, qrels: pd.DataFrame) -> pd.DataFrame:
-    """Returns results with a column ``label``: 1 where the qrels give a label above 0, else 0.
+    """Returns results with a column ``label``: the grade that the qrels give, 0 for documents without a judgement.
 
-    Nothing in common between both frames' ids is an error: it is a mistake of types or of data sets.
+    Frames without a common qid are an error: they are of different types or of different data sets.
     """
     pt.validate.columns(qrels, includes=["qid", "docno", "label"])
-    labels = qrels["label"].to_numpy(dtype=float, na_value=np.nan)
-    strange = labels[labels % 1 != 0]
-    if len(strange):
-        raise ValueError(f"labels of qrels must be whole numbers, but {len(strange)} are not, first {strange[0]}")
-    positive = qrels[qrels["label"] > 0]
-    relevant = set(zip(positive["qid"], positive["docno"], strict=True))
+    grades = dict(zip(zip(qrels["qid"], qrels["docno"], strict=True), _grades(qrels, "qrels"), strict=True))
     if len(results) and len(qrels) and not set(results["qid"]) & set(qrels["qid"]):
         ours, theirs = results["qid"].head(1).item(), qrels["qid"].head(1).item()
         raise ValueError(
             f"results and qrels have no qid in common: the first are {ours!r} ({type(ours).__name__}) and "
             f"{theirs!r} ({type(theirs).__name__}); are they of the same data set and type?"
         )
-    label = [pair in relevant for pair in zip(results["qid"], results["docno"], strict=True)]
+    label = [grades.get(pair, 0) for pair in zip(results["qid"], results["docno"], strict=True)]
     return results.assign(label=np.array(label, dtype=np.int64))
 
 
-def check_labels(candidates: pd.DataFrame, name: str) -> None:
-    """Raises unless a frame's ``label`` column holds 0 and 1 only, and both of them."""
+def binary(candidates: pd.DataFrame, name: str, relevant_from: int = 1) -> pd.DataFrame:
+    """Returns candidates with a ``label`` of 0 or 1: 1 where their grade is ``relevant_from`` or more.
+
+    This is the one rule that turns grades into labels. Data without a relevant or without an irrelevant candidate teach
+    nothing and are an error.
+
+    Args:
+        candidates: A frame with ``label``.
+        name: The name of the data, for errors.
+        relevant_from: The least grade that counts as relevant.
+    """
     pt.validate.columns(candidates, includes=["label"])
-    values = set(candidates["label"].tolist())
-    if not values <= {0, 1}:
-        strange = sorted(map(repr, values - {0, 1}))[:5]
-        raise ValueError(f"labels of the {name} data must be 0 or 1, but there are also {', '.join(strange)}")
-    if 1 not in values:
+    labels = (_grades(candidates, f"the {name} data") >= relevant_from).astype(np.int64)
+    if not labels.any():
         raise ValueError(
-            f"no positive among the {len(candidates)} candidates of the {name} data; are these the right qrels?"
+            f"no positive among the {len(candidates)} candidates of the {name} data (a label of {relevant_from} or more "
+            "is one); are these the right qrels?"
         )
-    if 0 not in values:
+    if labels.all():
         raise ValueError(f"all {len(candidates)} candidates of the {name} data are positive; it needs negatives too")
+    return candidates.assign(label=labels)
+
+
+def _grades(frame: pd.DataFrame, name: str) -> np.ndarray:
+    """Returns the labels of a frame as whole numbers ``(n,)``; anything else is an error."""
+    try:
+        grades = frame["label"].to_numpy(dtype=float, na_value=np.nan)
+    except (TypeError, ValueError):
+        strange = next(value for value in frame["label"] if not isinstance(value, Number))
+        raise ValueError(f"labels of {name} must be whole numbers, but one is {strange!r}") from None
+    strange = grades[~(grades % 1 == 0)]
+    if len(strange):
+        raise ValueError(f"labels of {name} must be whole numbers, but {len(strange)} are not, first {strange[0]}")
+    return grades.astype(np.int64)
 
 
 def digest(tables: Sequence[pd.DataFrame | None], text_field: str, *settings: object) -> str | None:
-    """Returns a hash of ids, texts and labels, by which data are known again; None if the first table is None.
+    """Returns a hash of ids, texts and labels, which identifies the data; None if the first table is None.
 
     Args:
         tables: Candidates, and perhaps qrels.
         text_field: The column with the text.
-        *settings: How they are read, with a ``repr`` that says so.
+        *settings: The settings that decide how the texts are read; their ``repr`` is hashed.
     """
     if tables[0] is None:
         return None
@@ -307,5 +322,5 @@ def scored(results: pd.DataFrame) -> list:
 
 
 def _name(value: object) -> str:
-    """Returns an id as pytrec_eval takes it: of half a surrogate pair the process would die."""
+    """Returns an id as pytrec_eval takes it; half a surrogate pair would crash the process."""
     return str(value).encode("utf-8", "backslashreplace").decode()

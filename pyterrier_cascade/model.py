@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pyterrier_cascade.checks import warn_user
+
 if TYPE_CHECKING:
     from torch import nn
 
@@ -97,6 +99,11 @@ class LoadedModel:
         """Notes in the configuration what the model was trained on."""
         self.untrained = None
         self.module.config.update({"trained_on": record.to_config()})
+
+    def warn_if_untrained(self) -> None:
+        """Warns at the user's own line that scores of an untrained model mean nothing."""
+        if self.untrained:
+            warn_user(f"{self.untrained}: train it with fit() before its scores mean anything")
 
     def describe(self) -> dict[str, Any]:
         """Returns what ``python -m pyterrier_cascade info`` prints of the model; JSON knows all of it."""

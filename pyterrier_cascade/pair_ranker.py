@@ -1,13 +1,13 @@
-"""What all rankers share that read query and document together: texts, tokens, engine, calibration."""
+"""The base of rankers that read query and document together: texts, tokens, engine, calibration."""
 
 import hashlib
-from numbers import Integral
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from pyterrier_cascade import frames
+from pyterrier_cascade.checks import is_count
 from pyterrier_cascade.encoder.executors import check_engine
 from pyterrier_cascade.encoder.openvino_executor import CALIBRATED, CALIBRATION
 from pyterrier_cascade.encoder.pairs import TokenPairs, fitting, tokenize
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 ROWS = 4_096
-"""The candidates that are tokenised and scored together: enough of each length, and memory that does not grow."""
+"""The candidates that are tokenised and scored together: many of each length, and still a bounded memory."""
 
 
 class PairRanker(NeuralRanker):
@@ -36,11 +36,11 @@ class PairRanker(NeuralRanker):
     verbose: bool
 
     def check_settings(self) -> None:
-        """Raises where the settings that all these rankers have cannot be."""
+        """Raises where a setting that all these rankers have is invalid."""
         check_engine(self.engine, self.precision, self.device)
-        if self.max_length is not None and not (isinstance(self.max_length, Integral) and self.max_length >= 8):
+        if self.max_length is not None and not is_count(self.max_length, least=8):
             raise ValueError(f"max_length={self.max_length!r} leaves no room for a query and a document; use 8 or more")
-        if self.token_budget is not None and not (isinstance(self.token_budget, Integral) and self.token_budget >= 1):
+        if self.token_budget is not None and not is_count(self.token_budget):
             raise ValueError(f"token_budget={self.token_budget!r}: give a whole number of tokens, 1 or more, or None")
 
     def new_columns(self):
@@ -48,12 +48,13 @@ class PairRanker(NeuralRanker):
         return frames.EXIT_COLUMNS
 
     def calibrate(self, results: pd.DataFrame) -> "Self":
-        """Takes candidates like those that will be scored to calibrate int8 on, some hundred of them.
+        """Calibrates int8 on candidates like those that will be scored, some hundred of them, and returns the ranker.
 
-        It holds for all rankers on these weights. Without it the first candidates scored are taken.
+        The calibration holds for all rankers on these weights. Without it int8 is calibrated on the first candidates
+        that are scored.
 
         Args:
-            results: A results frame with texts; up to 320 rows, evenly from all of them, are used.
+            results: A results frame with texts; up to 320 rows, evenly spread, are used.
         """
         frames.validate(results, context=self, text_field=self.text_field)
         if len(results) < CALIBRATION[0]:
@@ -62,8 +63,13 @@ class PairRanker(NeuralRanker):
         self.model.loaded.executors.calibrate(self._tokenize(*self._texts(results.iloc[rows])))
         return self
 
+    def calibrate_if_needed(self, results: pd.DataFrame) -> None:
+        """Calibrates on candidates where the precision needs it, nothing did so before, and there are enough of them."""
+        if self.precision in CALIBRATED and not self.calibrated_on() and len(results) >= CALIBRATION[0]:
+            self.calibrate(results)
+
     def calibrated_on(self) -> str:
-        """Returns a hash of what int8 is calibrated on; an empty one where nothing is."""
+        """Returns a hash of the inputs that int8 is calibrated on; an empty text where it is not calibrated."""
         given = self.model.loaded.executors.calibration if self.precision in CALIBRATED else None
         if given is None:
             return ""
@@ -71,7 +77,7 @@ class PairRanker(NeuralRanker):
         return hashlib.sha256(b"".join(np.ascontiguousarray(values).tobytes() for values in tokens)).hexdigest()
 
     def _texts(self, frame: pd.DataFrame) -> tuple[list[str], list[str]]:
-        """Returns each row's query, cut where it leaves no room, and its text; both are said once."""
+        """Returns the query and the text of each row; warns once about cut queries and once about missing texts."""
         with self.model.lock:
             queries, _ = fitting(self.model.loaded.tokenizer, frames.texts(frame, "query"), self._limit())
         return queries, frames.texts(frame, self.text_field)

@@ -1,10 +1,11 @@
-"""The base of every reranker: PyTerrier's contract once."""
+"""The base of every reranker: PyTerrier's contract once, and training and weights for those that have them."""
 
 import dataclasses
 import inspect
 import pickle
 from abc import abstractmethod
 from numbers import Number
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -13,24 +14,27 @@ import pyterrier as pt
 
 from pyterrier_cascade import frames
 from pyterrier_cascade.checkpoint import Checkpoint
+from pyterrier_cascade.checks import KnownSettings, check_names
 from pyterrier_cascade.training.settings import Training
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-# Where PyTerrier's site puts a plugin's pages; a name of our own that nobody holds could become anybody's.
+# The place where PyTerrier's site puts the pages of a plugin; a host name of our own could become anybody's.
 HELP_URL = "https://pyterrier.readthedocs.io/en/latest/ext/pyterrier-cascade/index.html"
 
 
-class Ranker(pt.Transformer):
+class Ranker(KnownSettings, pt.Transformer):
     """Scores a query's candidates and ranks them anew; all rows and input columns are kept.
 
-    The result's rows stand query by query in rank order, ranks start at 0, and equal scores keep their earlier order
-    (CT-2, X-4: rank, else score, else docno). Missing texts are scored as empty ones, with a warning.
+    The rows of the result stand query by query in rank order. Ranks start at 0, and equal scores keep their earlier
+    order: by rank, without ranks by score, then by docno (CT-2, X-4). A missing text is scored as an empty one, with a
+    warning.
 
-    A subclass stores every constructor argument under its own name and implements :meth:`score`, or :meth:`rerank`
-    where scores alone do not say the order. In return it gets validation, empty frames, value equality, a ``repr`` that
-    can be typed back in, copies with other settings (``ranker(verbose=True)``) and schematics that draw offline.
+    A subclass stores every constructor argument under its own name. It implements :meth:`score`, or :meth:`rerank`
+    where scores alone do not decide the order. The base gives it validation, empty frames, equality by value, a
+    ``repr`` that can be typed back in, a short ``str`` for the rows of experiments, copies with other settings
+    (``ranker(verbose=True)``), errors with the nearest name for misspelt settings, and schematics that draw offline.
     """
 
     text_field: str | None = "text"
@@ -55,10 +59,12 @@ class Ranker(pt.Transformer):
         """
         frames.validate(inp, context=self, text_field=self.text_field)
         blocks = frames.Blocks.of(inp)
-        if not len(inp):
-            columns = {name: np.empty(0, dtype) for name, dtype in self.new_columns().items()}
-            return frames.ranked(inp, blocks, np.empty(0), **columns)
-        return self.rerank(inp, blocks)
+        return self.rerank(inp, blocks) if len(inp) else self.empty(inp, blocks)
+
+    def empty(self, frame: pd.DataFrame, blocks: frames.Blocks) -> pd.DataFrame:
+        """Returns the result for a frame without rows: all columns that a result has."""
+        columns = {name: np.empty(0, dtype) for name, dtype in self.new_columns().items()}
+        return frames.ranked(frame, blocks, np.empty(0), **columns)
 
     @overload
     def __call__(self, inp: Any) -> pd.DataFrame: ...
@@ -67,21 +73,32 @@ class Ranker(pt.Transformer):
     def __call__(self, **settings: Any) -> "Self": ...
 
     def __call__(self, inp=None, **settings):
-        """Ranks ``inp``, or, given settings instead, returns a copy with these that shares the weights."""
+        """Ranks ``inp``; or, given settings instead, returns a copy with these settings that shares the weights."""
         if inp is not None:
             if settings:
                 raise TypeError(f"give either candidates or settings ({', '.join(settings)}), not both")
             return super().__call__(inp)
+        check_names(settings, self.defaults(), type(self).__name__)
         return type(self)(**(self.settings() | settings))
 
     @classmethod
-    def _defaults(cls) -> dict[str, Any]:
+    def defaults(cls) -> dict[str, Any]:
+        """Returns the constructor's arguments with their defaults."""
         parameters = list(inspect.signature(cls.__init__).parameters.values())[1:]
-        return {p.name: p.default for p in parameters}
+        return {p.name: p.default for p in parameters if p.kind is not p.VAR_KEYWORD}
+
+    @classmethod
+    def setting_names(cls) -> list[str]:
+        """Returns the names that the constructor takes."""
+        return list(cls.defaults())
 
     def settings(self) -> dict[str, Any]:
         """Returns the constructor's arguments as they are now."""
-        return {name: getattr(self, name) for name in self._defaults()}
+        return {name: getattr(self, name) for name in self.defaults()}
+
+    def weight_holders(self) -> "tuple[Ranker, ...]":
+        """Returns the rankers whose weights score: this one, or the members of a ranker that is made of several."""
+        return (self,)
 
     def __eq__(self, other):
         """Rankers are equal when their class and all their settings are."""
@@ -91,42 +108,42 @@ class Ranker(pt.Transformer):
 
     def __hash__(self):
         """Equal rankers hash alike."""
-        return hash((type(self), _key(tuple(self.settings().values()))))
+        return hash((type(self), _hash_key(tuple(self.settings().values()))))
 
     def _arguments(self, skip: tuple[str, ...] = ()) -> list[str]:
         """Returns ``name=value`` for the settings that are not at their default."""
         return [
             f"{name}={value!r}"
-            for (name, default), value in zip(self._defaults().items(), self.settings().values(), strict=True)
+            for (name, default), value in zip(self.defaults().items(), self.settings().values(), strict=True)
             if name not in skip and value != default
         ]
 
     def __repr__(self):
-        """Returns what can be typed back in."""
+        """Returns an expression that makes the ranker again."""
         return f"{type(self).__name__}({', '.join(self._arguments())})"
 
     def schematic(self, *, input_columns=None) -> dict[str, Any]:
-        """Returns the box that PyTerrier draws; the explicit address keeps it from looking online."""
+        """Returns the box that PyTerrier draws; the address in it keeps PyTerrier from looking the class up online."""
         settings = {name: value for name, value in self.settings().items() if value is not None}
         return {"label": type(self).__name__, "settings": settings, "help_url": HELP_URL}
 
     def subtransformers(self) -> dict:
-        """Returns no inner transformers: a ranker is one box."""
+        """Returns no inner transformers: PyTerrier draws a ranker as one box."""
         return {}
 
 
-def _key(value: Any) -> Any:
-    """Returns what is hashed for a setting: equal numbers of other types hash alike, though they print otherwise."""
+def _hash_key(value: Any) -> Any:
+    """Returns a hashable key of a setting; equal numbers of different types get equal keys."""
     if isinstance(value, tuple | list):
-        return tuple(map(_key, value))
+        return tuple(map(_hash_key, value))
     return value if isinstance(value, Number) else repr(value)
 
 
 class NeuralRanker(Ranker, pt.Estimator):
     """A ranker with weights: loaded on first use, shared by its copies, trained by :meth:`fit`.
 
-    A subclass implements ``score`` and :meth:`train`. Its first constructor argument is ``model``: a folder, a Hub
-    name, or the :class:`~pyterrier_cascade.checkpoint.Checkpoint` of another ranker.
+    A subclass implements ``score`` and :meth:`train`. Its argument ``model`` is a folder, a Hub name, or the
+    :class:`~pyterrier_cascade.checkpoint.Checkpoint` of another ranker.
     """
 
     model: Checkpoint
@@ -134,60 +151,75 @@ class NeuralRanker(Ranker, pt.Estimator):
 
     @abstractmethod
     def train(self, train: pd.DataFrame, dev: pd.DataFrame | None, dev_qrels: pd.DataFrame | None) -> None:
-        """Trains the weights in place on candidates with a ``label``."""
+        """Trains the weights in place on candidates with a ``label`` of 0 or 1.
+
+        Args:
+            train: The training questions' candidates.
+            dev: The same of the development questions, or None.
+            dev_qrels: The judgements of the development questions, 0 or 1.
+        """
 
     def fit(self, topics_or_res_tr, qrels_tr, topics_or_res_va=None, qrels_va=None) -> "Self":
         """Trains on retrieved candidates; ``(retriever >> ranker).fit(topics, qrels, dev_topics, dev_qrels)``.
 
-        A candidate is positive if the qrels give it a label above 0. Documents that were judged but not retrieved are
-        not trained on. The development queries choose the best weights and stop early, by MAP.
+        A candidate is positive if the qrels give it a label of ``training.relevant_from`` or more. Documents that were
+        judged but not retrieved are not trained on. The development queries choose the best weights and stop the
+        training early, by MAP.
 
         Args:
-            topics_or_res_tr: Results frame to train on (inside a pipeline: what comes before made it of the topics).
+            topics_or_res_tr: Results frame to train on. In a pipeline the transformers before this one make it.
             qrels_tr: Its judgements.
             topics_or_res_va: Results frame of the development queries, or None to train for all epochs.
             qrels_va: Their judgements.
         """
-        train = self._candidates(topics_or_res_tr, qrels_tr, "training")
+        train = self._labelled(topics_or_res_tr, qrels_tr)
         if topics_or_res_va is None:
-            dev = None
-        elif qrels_va is None:
+            return self._fit(train, None, None)
+        if qrels_va is None:
             raise ValueError("development results were given without their qrels; give both or neither")
-        else:
-            dev = self._candidates(topics_or_res_va, qrels_va, "development")
-            # A file of qrels may judge many other questions.
-            qrels_va = qrels_va[qrels_va["qid"].isin(dev["qid"])]
-        with self.model.training():
-            self.train(train, dev, qrels_va)
-        return self
+        # The qrels may judge many other questions.
+        ours = qrels_va[qrels_va["qid"].isin(topics_or_res_va["qid"])]
+        return self._fit(train, self._labelled(topics_or_res_va, qrels_va), ours)
 
     def fit_candidates(self, train: pd.DataFrame, dev: pd.DataFrame | None = None) -> "Self":
         """Trains on labelled lists, as ``dataset.get_candidates()`` gives them.
 
         Args:
-            train: ``qid``, ``query``, ``docno``, the text and ``label`` (0 or 1).
+            train: ``qid``, ``query``, ``docno``, the text and ``label``; a candidate is positive if its label is
+                ``training.relevant_from`` or more.
             dev: The same for the development questions, or None to train for all epochs.
         """
-        for name, frame in (("training", train), ("development", dev)):
+        for frame in (train, dev):
             if frame is not None:
                 frames.validate(frame, context=self, text_field=self.text_field)
-                frames.check_labels(frame, name)
+                pt.validate.columns(frame, includes=["label"])
+        return self._fit(train, dev, None if dev is None else dev[["qid", "docno", "label"]])
+
+    def _labelled(self, results: pd.DataFrame, qrels: pd.DataFrame) -> pd.DataFrame:
+        frames.validate(results, context=self, text_field=self.text_field)
+        return frames.labelled(results, qrels)
+
+    def _fit(self, train: pd.DataFrame, dev: pd.DataFrame | None, dev_qrels: pd.DataFrame | None) -> "Self":
+        train = frames.binary(train, "training", self.relevant_from)
+        if dev is not None:
+            dev = frames.binary(dev, "development", self.relevant_from)
+            dev_qrels = dev_qrels.assign(label=(dev_qrels["label"] >= self.relevant_from).astype(np.int64))
         with self.model.training():
-            self.train(train, dev, None if dev is None else dev[["qid", "docno", "label"]])
+            self.train(train, dev, dev_qrels)
         return self
 
-    def _candidates(self, results: pd.DataFrame, qrels: pd.DataFrame, name: str) -> pd.DataFrame:
-        frames.validate(results, context=self, text_field=self.text_field)
-        labelled = frames.labelled(results, qrels)
-        frames.check_labels(labelled, name)
-        return labelled
+    @property
+    def relevant_from(self) -> int:
+        """The least label that counts as relevant in training and development data."""
+        return self.training.relevant_from
 
     def with_training(self, **changes: Any) -> "Self":
         """Returns the ranker on the same weights with other settings of its training, such as ``learning_rate``."""
+        check_names(changes, self.training.setting_names(), type(self.training).__name__)
         return self(training=dataclasses.replace(self.training, **changes))
 
     def apart(self) -> "Self":
-        """Returns the ranker on weights of its own, which are those of now: training one leaves the other alone."""
+        """Returns the ranker on a copy of its present weights: training one of the two leaves the other alone."""
         return pickle.loads(pickle.dumps(self))
 
     def loaded_from(self, path: str) -> "Self":
@@ -205,24 +237,32 @@ class NeuralRanker(Ranker, pt.Estimator):
 
     @classmethod
     def from_pretrained(cls, name_or_path: str, **settings: Any) -> "Self":
-        """Returns a ranker on the weights in a folder or on the Hub; nothing is loaded before they are needed.
+        """Returns a ranker on the weights in a folder or on the Hub; the weights are read when they are needed.
 
         Args:
             name_or_path: A folder, or a name on the Hugging Face Hub.
             **settings: Any of the class's settings.
         """
-        return cls(name_or_path, **settings)
+        return cls(model=name_or_path, **settings)
 
     def save_pretrained(self, path: str) -> None:
-        """Writes weights (safetensors), configuration and tokenizer; afterwards the ranker stands for that folder."""
+        """Writes weights (safetensors), configuration and tokenizer to a folder, which the ranker then stands for."""
         self.model.write(path)
-        self.model.stand_for(path)
+        self.model.point_to(path)
 
     def __repr__(self):
-        """Returns what can be typed back in; weights that were trained and not saved are named by their hash."""
+        """Returns an expression that makes the ranker again; trained weights without a folder are named by a hash."""
         if self.model.fitted:
             arguments = [repr(self.model), *self._arguments(skip=("model",))]
             return f"<{type(self).__name__} {', '.join(arguments)}>"
         options = [f"{name}={value!r}" for name, value in self.model.options.items()]
         arguments = [repr(self.model.source), *options, *self._arguments(skip=("model",))]
         return f"{type(self).__name__}.from_pretrained({', '.join(arguments)})"
+
+    def __str__(self):
+        """Returns a short form for the rows of experiments: the folder's name without its path, and no training."""
+        source = self.model.source
+        name = Path(source).name if Path(source).is_absolute() or source.startswith(".") else source
+        trained = ", trained" if self.model.fitted else ""
+        arguments = [repr(name) + trained, *self._arguments(skip=("model", "training", "verbose"))]
+        return f"{type(self).__name__}({', '.join(arguments)})"

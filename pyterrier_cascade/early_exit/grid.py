@@ -1,7 +1,8 @@
-"""Where relevant candidates end up under very many settings at once, from scores at all heads. Numbers only.
+"""The positions of relevant candidates under very many settings at once, from the scores of all heads. Numbers only.
 
-A candidate that leaves at a head stands behind all that go on there, so its final position is its place among those
-that came to that head. No measure needs more, and settings that begin alike share their beginnings.
+A candidate that leaves at a head ranks behind all that go on there, so its final position is its place among the
+candidates that reached that head. No measure needs more. Settings that begin alike share the work of their beginnings.
+This is a fast path of the rule in :mod:`~pyterrier_cascade.early_exit.pruning`; the tests keep both equal.
 """
 
 from collections.abc import Sequence
@@ -9,15 +10,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pyterrier_cascade.early_exit.pruning import Cutoff, batches, n_kept, slabs
+from pyterrier_cascade.early_exit.groups import batches, slabs
+from pyterrier_cascade.early_exit.policy import Plan
 
 CELLS = 10_000_000
 """Settings times candidates that are computed at once."""
 
 
 @dataclass(frozen=True)
-class Walks:
-    """What becomes of relevant candidates under each setting, and what that costs.
+class GridResult:
+    """The fate of relevant candidates under each setting, and the cost of each setting.
 
     Attributes:
         positions: The final position of each relevant candidate, from 0, ``(n_settings, n_relevant)``.
@@ -32,45 +34,42 @@ class Walks:
     token_costs: np.ndarray
 
 
-def walk(
+def run_grid(
     scores: np.ndarray,
     questions: np.ndarray,
     tokens: np.ndarray,
     relevant: np.ndarray,
-    settings: Sequence[Sequence[Cutoff]],
+    plans: Sequence[Plan],
     shares: np.ndarray,
-    *,
-    rounding: str = "floor",
-    batch_size: int | None = None,
-) -> Walks:
-    """Follows relevant candidates through a cascade under each setting.
+) -> GridResult:
+    """Follows relevant candidates through a cascade under each plan.
 
     Args:
-        scores: The score of each candidate at each head, candidates in their own order ``(n, n_heads)``.
-        questions: The question of each as a number, ascending ``(n,)``.
-        tokens: The tokens of each ``(n,)``.
+        scores: The score of each candidate at each head, candidates in the order of the input ``(n, n_heads)``.
+        questions: The question of each candidate as a number, ascending ``(n,)``.
+        tokens: The number of tokens of each candidate ``(n,)``.
         relevant: The rows of the relevant candidates, ascending ``(n_relevant,)``.
-        settings: What goes on after each head but the last, for each setting.
+        plans: The settings: plans with the same layers and batch size, and one
+            :class:`~pyterrier_cascade.early_exit.rules.base.SizeRule` after each head but the last.
         shares: The share of the full encoder that is run to come from one head to the next ``(n_heads,)``.
-        rounding: How shares become numbers.
-        batch_size: How many candidates of a question are judged together.
     """
-    distinct = list(dict.fromkeys(cutoff for setting in settings for cutoff in setting))
-    number = {cutoff: i for i, cutoff in enumerate(distinct)}
-    codes = np.array([[number[cutoff] for cutoff in setting] for setting in settings], dtype=np.int64)
+    settings = [[rule for (rule,) in plan.rules[:-1]] for plan in plans]
+    distinct = list(dict.fromkeys(rule for setting in settings for rule in setting))
+    number = {rule: i for i, rule in enumerate(distinct)}
+    codes = np.array([[number[rule] for rule in setting] for setting in settings], dtype=np.int64)
     parts = slabs(questions, max(1, CELLS // len(settings)))
     found = []
     for part in parts:
         inside = relevant[slice(*np.searchsorted(relevant, [part.start, part.stop]))] - part.start
-        groups = batches(questions[part], batch_size)
-        most = np.arange(np.bincount(groups - groups[0]).max() + 1)
-        kept = np.array([n_kept(most, cutoff, rounding) for cutoff in distinct], dtype=np.int32)
-        found.append(_walk(scores[part], questions[part], groups, tokens[part], inside, codes, kept, shares))
+        groups = batches(questions[part], plans[0].batch_size)
+        sizes = np.arange(np.bincount(groups - groups[0]).max() + 1)
+        kept = np.array([rule.n_kept(sizes) for rule in distinct], dtype=np.int32)
+        found.append(_run_part(scores[part], questions[part], groups, tokens[part], inside, codes, kept, shares))
     positions, exits, costs, token_costs = zip(*found, strict=True)
-    return Walks(np.concatenate(positions, 1), np.concatenate(exits, 1), sum(costs), sum(token_costs))
+    return GridResult(np.concatenate(positions, 1), np.concatenate(exits, 1), sum(costs), sum(token_costs))
 
 
-def _walk(scores, questions, groups, tokens, relevant, codes, kept, shares):
+def _run_part(scores, questions, groups, tokens, relevant, codes, kept, shares):
     by_group, by_question = _Segments(groups), _Segments(questions)
     alive = np.ones((1, len(scores)), dtype=bool)
     positions = np.zeros((1, len(relevant)), dtype=np.int32)
@@ -93,16 +92,16 @@ def _walk(scores, questions, groups, tokens, relevant, codes, kept, shares):
         if last:
             positions = np.where(before_this, places, positions)
             break
-        # Each setting's next step, and which of the ways so far it goes on from.
+        # The next step of each setting, and the prefix of steps that it goes on from.
         steps, setting_of = np.unique(np.stack([setting_of, codes[:, head]], 1), axis=0, return_inverse=True)
         setting_of = setting_of.ravel()
-        way, step = steps.T
-        limit = before[way] + kept[step[:, None], sizes[way]]
-        goes_on = passing[way] & (counted[way] <= limit[:, by_group.numbers])
+        prefix, step = steps.T
+        limit = before[prefix] + kept[step[:, None], sizes[prefix]]
+        goes_on = passing[prefix] & (counted[prefix] <= limit[:, by_group.numbers])
         if batched:
-            # All that go on, of whatever batch, stand before all that leave.
+            # All candidates that go on, of whatever batch, rank before all that leave.
             leaves = np.empty_like(goes_on)
-            leaves[:, order] = passing[way] & ~goes_on
+            leaves[:, order] = passing[prefix] & ~goes_on
         alive = np.empty_like(goes_on)
         alive[:, order] = goes_on
         if batched:
@@ -110,11 +109,11 @@ def _walk(scores, questions, groups, tokens, relevant, codes, kept, shares):
             places, _ = by_question.places(relevant, whole, leaves[:, whole])
             places = places + ahead
         else:
-            places = places[way]
-        leaves_here = before_this[way] & ~alive[:, relevant]
-        positions = np.where(leaves_here, places, positions[way])
-        exits = np.where(leaves_here, np.int8(head), exits[way])
-        costs, token_costs = costs[way], token_costs[way]
+            places = places[prefix]
+        leaves_here = before_this[prefix] & ~alive[:, relevant]
+        positions = np.where(leaves_here, places, positions[prefix])
+        exits = np.where(leaves_here, np.int8(head), exits[prefix])
+        costs, token_costs = costs[prefix], token_costs[prefix]
     return positions[setting_of], exits[setting_of], costs[setting_of], token_costs[setting_of]
 
 
@@ -132,7 +131,7 @@ class _Segments:
         self.numbers = np.repeat(np.arange(self.n), self.sizes)
 
     def counted(self, flags: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Returns how many are set up to each place ``(n_ways, n)``, before each segment, and in it ``(n_ways, n)``."""
+        """Returns how many are set up to each place ``(n_prefixes, n)``, before each segment, and in it ``(n_prefixes, n)``."""
         counted = np.cumsum(flags, axis=1, dtype=np.int32)
         ends = counted[:, self.starts + self.sizes - 1]
         before = np.concatenate([np.zeros_like(ends[:, :1]), ends[:, :-1]], 1)
@@ -144,7 +143,7 @@ class _Segments:
         Args:
             rows: The rows ``(n_rows,)``.
             order: All rows in the order that counts, segment by segment ``(n,)``.
-            flags: Which are set, in this order ``(n_ways, n)``.
+            flags: Which are set, in this order ``(n_prefixes, n)``.
         """
         counted, before, sizes = self.counted(flags)
         at = np.empty_like(order)
@@ -154,16 +153,16 @@ class _Segments:
         return counted[:, at] - before[:, segment] - 1, sizes[:, segment]
 
     def mean_share(self, sizes: np.ndarray, groups: np.ndarray) -> np.ndarray:
-        """Returns the shares of all candidates that are left, summed over the segments ``(n_ways,)``.
+        """Returns the shares of all candidates that are left, summed over the segments ``(n_prefixes,)``.
 
         Args:
-            sizes: How many are left of each group ``(n_ways, n_groups)``.
+            sizes: How many are left of each group ``(n_prefixes, n_groups)``.
             groups: The group of each candidate; groups are parts of segments.
         """
         first = np.cumsum(np.diff(groups, prepend=groups[:1]) != 0)[self.starts]
         return (np.add.reduceat(sizes, first, axis=1) / self.sizes).sum(1)
 
     def weighted_share(self, flags: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """Returns the shares of all weight that are left, summed over the segments ``(n_ways,)``."""
+        """Returns the shares of all weight that are left, summed over the segments ``(n_prefixes,)``."""
         weights = weights / np.add.reduceat(weights, self.starts)[self.numbers]
         return flags @ weights

@@ -1,7 +1,7 @@
-"""Measures from the positions of relevant candidates alone, for many settings at once; equal to those of ir-measures.
+"""Measures computed from the positions of relevant candidates, for many settings at once; equal to ir-measures.
 
-Each function takes positions from 0 ``(n_settings, n_relevant)`` (:data:`NOWHERE` if not in the result), a
-:class:`Judgements`, and a cutoff or None; it returns the mean over the judged queries ``(n_settings,)``.
+Each function takes positions from 0 ``(n_settings, n_relevant)`` (:data:`NOWHERE` for a candidate that is not in the
+result), a :class:`Judgements`, and a cutoff or None. It returns the mean over the judged queries ``(n_settings,)``.
 """
 
 from collections.abc import Callable
@@ -15,12 +15,12 @@ NOWHERE = 2**30
 
 @dataclass(frozen=True)
 class Judgements:
-    """What is relevant to each judged query.
+    """The relevant candidates of each judged query.
 
     Attributes:
         queries: The query of each relevant candidate as a number, ascending ``(n_relevant,)``.
         gains: Its grade ``(n_relevant,)``.
-        grades: For each judged query all its grades above 0, falling, found or not.
+        grades: For each judged query the grades above 0 of all its relevant documents, retrieved or not, falling.
     """
 
     queries: np.ndarray
@@ -29,17 +29,17 @@ class Judgements:
 
     @property
     def n_queries(self) -> int:
-        """The judged queries, which means are over."""
+        """The number of judged queries, over which means are taken."""
         return len(self.grades)
 
     @cached_property
     def totals(self) -> np.ndarray:
-        """How many are relevant to the query of each relevant candidate ``(n_relevant,)``."""
+        """The number of relevant documents of the query of each relevant candidate ``(n_relevant,)``."""
         return np.array([len(grades) for grades in self.grades], dtype=float)[self.queries]
 
     @cached_property
     def starts(self) -> np.ndarray:
-        """Where each query's relevant candidates begin."""
+        """The place where each query's relevant candidates begin."""
         return np.flatnonzero(np.diff(self.queries, prepend=-1))
 
     def ideal(self, cutoff: int | None) -> np.ndarray:

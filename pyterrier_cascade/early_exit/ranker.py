@@ -1,17 +1,17 @@
-"""What the Cascade Transformer and its sequential rival share: heads in a row, and fewer candidates after each."""
+"""The base of every ranker with heads in a row, each of which drops candidates."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
-from numbers import Real
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from pyterrier_cascade import frames
-from pyterrier_cascade.checks import check_choices
-from pyterrier_cascade.early_exit import pruning
+from pyterrier_cascade.early_exit import ranking
+from pyterrier_cascade.early_exit.policy import Plan, Policy, PolicySetting
+from pyterrier_cascade.early_exit.pruning import survivors
 from pyterrier_cascade.ranker import Ranker
 
 if TYPE_CHECKING:
@@ -20,92 +20,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """Where candidates are judged, and who goes on.
-
-    Attributes:
-        layers: The layers whose heads are asked, ascending.
-        cutoffs: What goes on after each of them: one cutoff after the other, or none. What does not go on after the
-            last is gone, whatever becomes of those that leave before.
-        rounding: ``"floor"`` or ``"nearest"``.
-        batch_size: How many of a question's candidates are judged together; None for all.
-    """
-
-    layers: tuple[int, ...]
-    cutoffs: tuple[tuple[pruning.Cutoff, ...], ...]
-    rounding: str = "floor"
-    batch_size: int | None = None
-
-    @classmethod
-    def of(
-        cls,
-        heads: Sequence[int],
-        alpha: float | Sequence[float] = 0.0,
-        counts: Sequence[int] | None = None,
-        plan: Sequence[int] | None = None,
-        batch_size: int | None = None,
-        rounding: str = "floor",
-    ) -> "Plan":
-        """Returns the plan that a user's settings mean; what each is says :class:`~pyterrier_cascade.Cascade`.
-
-        Args:
-            heads: The layers that have heads.
-            alpha: What each head but the last drops.
-            counts: What each keeps instead.
-            plan: The layers that are asked.
-            batch_size: How many candidates are judged together.
-            rounding: How shares become numbers.
-        """
-        layers = tuple(heads) if plan is None else tuple(plan)
-        if not set(layers) <= set(heads):
-            raise ValueError(f"plan={layers!r}, but there are heads at layers {tuple(heads)} only")
-        if counts is not None:
-            given, name = tuple(pruning.cutoff(count) for count in counts), f"counts={counts!r}"
-        elif isinstance(alpha, Real):
-            given, name = (pruning.share(alpha),) * (len(layers) - 1), ""
-        else:
-            given, name = tuple(pruning.share(one) for one in alpha), f"alpha={alpha!r}"
-        if len(given) != len(layers) - 1:
-            raise ValueError(
-                f"{name} has {len(given)} values, but {len(layers) - 1} heads drop candidates, those at layers "
-                f"{layers[:-1]}; the last, at {layers[-1]}, only scores"
-            )
-        return cls(layers, (*((one,) for one in given), ()), rounding, batch_size)
-
-
-def check_plan(
-    alpha: float | Sequence[float],
-    counts: Sequence[int] | None,
-    plan: Sequence[int] | None,
-    batch_size: int | None,
-    rounding: str,
-    exited: str,
-) -> None:
-    """Raises where these settings cannot be, whatever the heads."""
-    for alpha_of_head in alpha if np.ndim(alpha) == 1 else (alpha,):
-        pruning.share(alpha_of_head)
-    if counts is not None:
-        if np.any(alpha):
-            raise ValueError(f"alpha={alpha!r} and counts={counts!r} exclude each other; give one of them")
-        if np.ndim(counts) != 1 or not all(map(pruning.is_count, counts)):
-            raise ValueError(
-                f"counts={counts!r}: give whole numbers of candidates to keep, 1 or more, for each head but the last"
-            )
-    if plan is not None and not pruning.are_layers(plan):
-        raise ValueError(f"plan={plan!r}: give layers in ascending order, each once")
-    if batch_size is not None and not pruning.is_count(batch_size):
-        raise ValueError(f"batch_size={batch_size!r}: give 1 or more, or None for all of a query's candidates")
-    check_choices(rounding=(rounding, pruning.ROUNDINGS), exited=(exited, pruning.EXITED))
-
-
-@dataclass(frozen=True)
-class Judged:
+class HeadScores:
     """Candidates with their scores at the heads of a plan.
 
     Attributes:
-        rows: Positions of the frame's rows in their own order: query by query, each by earlier rank ``(n,)``.
-        scores: The score at each layer of the plan, NaN behind the one where a candidate left ``(n, n_layers)``.
-        tokens: The tokens of each ``(n,)``.
+        rows: Positions of the frame's rows in the order of the input: query by query, each by earlier rank ``(n,)``.
+        scores: The score at each layer of the plan, NaN behind the layer where a candidate left ``(n, n_layers)``.
+        tokens: The number of tokens of each candidate ``(n,)``.
     """
 
     rows: np.ndarray
@@ -113,21 +34,23 @@ class Judged:
     tokens: np.ndarray
 
 
-class Staged(Ranker):
+class EarlyExitRanker(Ranker):
     """A ranker with heads after several layers, each of which drops candidates.
 
-    A subclass takes the settings ``alpha``, ``counts``, ``plan``, ``batch_size``, ``rounding`` and ``exited``, and
-    implements :meth:`judge` and the abstract properties.
+    Its settings are those of :class:`~pyterrier_cascade.early_exit.policy.Policy`, kept as the value ``policy`` and
+    readable and settable one by one as attributes. A subclass passes its keywords ``**policy`` on to :class:`Policy`,
+    and implements :meth:`head_scores`, :meth:`fingerprint` and the abstract properties.
     """
 
-    alpha: float | tuple[float, ...]
-    counts: tuple[int, ...] | None
-    plan: tuple[int, ...] | None
-    batch_size: int | None
-    rounding: str
-    exited: str
+    policy: Policy
     reuses_encodings: bool
-    """Whether a head goes on from the layer of the one before, or starts anew."""
+    """Whether a head goes on from the layer of the head before (CT-9), or starts from the text again (CT-8)."""
+
+    @classmethod
+    def defaults(cls) -> dict[str, Any]:
+        """Returns the constructor's arguments with their defaults, the policy's among them."""
+        own = super().defaults()
+        return own | {one.name: one.default for one in fields(Policy)}
 
     @property
     @abstractmethod
@@ -139,49 +62,37 @@ class Staged(Ranker):
     def full_layers(self) -> int:
         """The layers of the full encoder."""
 
+    @property
     @abstractmethod
-    def judge(self, frame: pd.DataFrame, blocks: frames.Blocks, plan: Plan, prune: bool = True) -> Judged:
-        """Returns the candidates' scores.
+    def weights(self) -> object:
+        """The name of the weights; rankers on the same weights have equal names."""
+
+    @abstractmethod
+    def head_scores(self, frame: pd.DataFrame, blocks: frames.Blocks, plan: Plan, prune: bool = True) -> HeadScores:
+        """Returns the candidates' scores at the heads of a plan.
 
         Args:
             frame: A results frame that is not empty.
             blocks: Its blocks.
-            plan: Who is judged where.
-            prune: Whether candidates are dropped on the way; if not, all heads of the plan score all.
+            plan: The heads, and the rules between them.
+            prune: Whether candidates are dropped on the way; without it all heads of the plan score all candidates.
         """
-
-    @property
-    @abstractmethod
-    def weights(self) -> object:
-        """What names the weights: equal for rankers on the same."""
 
     @abstractmethod
     def fingerprint(self) -> str:
-        """Returns a hash of all that the heads' scores depend on."""
+        """Returns a hash of everything that the heads' scores depend on."""
 
     def new_columns(self):
         """Returns the layer whose head gave the score, and the cost columns."""
         return frames.EXIT_COLUMNS
 
-    def keep_plan(self, alpha, counts, plan, batch_size, rounding, exited) -> None:
-        """Stores the settings that all these rankers have, sequences as tuples."""
-        self.alpha, self.counts, self.plan = (
-            tuple(given) if np.ndim(given) == 1 else given for given in (alpha, counts, plan)
-        )
-        self.batch_size, self.rounding, self.exited = batch_size, rounding, exited
-
-    def check_settings(self) -> None:
-        """Raises where the settings cannot be, whatever the model."""
-        check_plan(self.alpha, self.counts, self.plan, self.batch_size, self.rounding, self.exited)
-
-    def schedule(self) -> Plan:
-        """Returns where candidates are judged and who goes on, by the settings as they are now."""
-        self.check_settings()
-        return Plan.of(self.head_layers, self.alpha, self.counts, self.plan, self.batch_size, self.rounding)
+    def plan_now(self) -> Plan:
+        """Returns the plan that the policy means for the model's heads."""
+        return self.policy.resolve(self.head_layers)
 
     def rerank(self, frame: pd.DataFrame, blocks: frames.Blocks) -> pd.DataFrame:
-        """Returns the result as the settings say."""
-        return self.follow(frame, blocks, self.schedule(), self.exited)
+        """Returns the candidates as the policy ranks them."""
+        return self.follow(frame, blocks, self.plan_now(), self.policy.exited)
 
     def follow(self, frame: pd.DataFrame, blocks: frames.Blocks, plan: Plan, exited: str) -> pd.DataFrame:
         """Returns a frame's candidates ranked by a plan.
@@ -189,30 +100,30 @@ class Staged(Ranker):
         Args:
             frame: A results frame that is not empty.
             blocks: Its blocks.
-            plan: Who is judged where.
-            exited: What becomes of those that leave early, ``"below"`` or ``"drop"``.
+            plan: The heads, and the rules between them.
+            exited: What becomes of candidates that leave early, ``"below"`` or ``"drop"``.
         """
-        judged = self.judge(frame, blocks, plan)
-        spent = layers_run(plan.layers, self.reuses_encodings)
-        return assembled(frame, blocks, judged, plan, spent, self.full_layers, exited)
+        found = self.head_scores(frame, blocks, plan)
+        run = layers_run(plan.layers, self.reuses_encodings)
+        return ranked_by(plan, found, frame, blocks, run, self.full_layers, exited)
 
     def trace(self, candidates: pd.DataFrame, path: str | None = None, pool: Any = None) -> "Trace":
-        """Returns all heads' scores of all candidates, from which any cascade follows without the model.
+        """Returns the scores of all heads for all candidates, from which any policy follows without the model.
 
         Args:
             candidates: A results frame with texts.
             path: A folder to keep the :class:`~pyterrier_cascade.Trace` in; one that is there is completed.
-            pool: Whose workers score (:class:`~pyterrier_cascade.RayPool`); this process unless given.
+            pool: Workers that score (:class:`~pyterrier_cascade.RayPool`); this process unless given.
         """
         from pyterrier_cascade.early_exit.trace import Trace
 
         return Trace.record(self, candidates, path, pool)
 
     def explain(self, candidates: pd.DataFrame) -> pd.DataFrame:
-        """Returns what each head said of each candidate that came to it, and who went on; a row for each.
+        """Returns the score that each head gave to each candidate that reached it, and who went on; a row for each.
 
-        Columns: ``qid``, ``query``, ``docno``, ``layer``, ``score``, ``place`` among those that came to that head
-        (from 0), and ``kept``. :func:`~pyterrier_cascade.river` draws it.
+        Columns: ``qid``, ``query``, ``docno``, ``layer``, ``score``, ``place`` among the candidates that reached that
+        head (from 0), and ``kept``. :func:`~pyterrier_cascade.river` draws it.
 
         Args:
             candidates: A results frame with texts.
@@ -230,10 +141,14 @@ class Staged(Ranker):
     __iter__ = None
 
     def __mod__(self, kept: float):
-        """Returns this and a cutoff: ``% 20`` keeps 20 candidates, ``% 0.6`` keeps 60%."""
-        from pyterrier_cascade.early_exit.stage import cut
+        """Returns this ranker with a cutoff behind it: ``% 20`` keeps 20 candidates, ``% 0.6`` keeps 60% of them."""
+        from pyterrier_cascade.early_exit.stage import cutoff
 
-        return self >> cut(kept)
+        return self >> cutoff(kept, self.policy.rounding)
+
+
+for _setting in fields(Policy):
+    setattr(EarlyExitRanker, _setting.name, PolicySetting(_setting.name))
 
 
 def layers_run(layers: Sequence[int], reuses_encodings: bool) -> np.ndarray:
@@ -241,38 +156,38 @@ def layers_run(layers: Sequence[int], reuses_encodings: bool) -> np.ndarray:
 
     Args:
         layers: The plan's.
-        reuses_encodings: Whether each head goes on from the one before (CT-9), or starts anew (CT-8).
+        reuses_encodings: Whether each head goes on from the head before (CT-9), or starts from the text again (CT-8).
     """
     return np.array(layers) if reuses_encodings else np.cumsum(layers)
 
 
-def assembled(
+def ranked_by(
+    plan: Plan,
+    found: HeadScores,
     frame: pd.DataFrame,
     blocks: frames.Blocks,
-    judged: Judged,
-    plan: Plan,
     layers_run: np.ndarray,
     full_layers: int,
     exited: str,
 ) -> pd.DataFrame:
-    """Returns the result of a plan as a frame.
+    """Returns the results frame that a plan gives.
 
     Args:
+        plan: The heads, and the rules between them.
+        found: The candidates' scores at these heads.
         frame: The candidates.
         blocks: Their blocks.
-        judged: Their scores.
-        plan: Who was judged where.
-        layers_run: The layers run for a candidate that leaves at each of the plan's, ``(n_layers,)``.
+        layers_run: The layers run for a candidate that leaves at each of the plan's layers, ``(n_layers,)``.
         full_layers: The layers of the full encoder.
         exited: ``"below"`` or ``"drop"``.
     """
-    rows = judged.rows
-    order, exits, falling = pruning.final(blocks.codes[rows], judged.scores)
+    rows = found.rows
+    order, exits, falling = ranking.final(blocks.codes[rows], found.scores)
     if exited == "drop":
         order = order[exits[order] == len(plan.layers) - 1]
-        order = order[pruning.best(blocks.codes[rows[order]], plan.cutoffs[-1], plan.rounding)]
+        order = order[survivors(plan.rules[-1], blocks.codes[rows[order]], falling[order])]
     back = np.empty_like(rows)
     back[rows] = np.arange(len(rows))
-    costs = frames.charged(frame, blocks, layers_run[exits][back], full_layers, np.ones(len(rows)), judged.tokens[back])
+    costs = frames.charged(frame, blocks, layers_run[exits][back], full_layers, np.ones(len(rows)), found.tokens[back])
     exit_layer = np.array(plan.layers)[exits][back]
     return frames.ranked(frame, blocks, falling[back], rows[order], exit_layer=exit_layer, **costs)

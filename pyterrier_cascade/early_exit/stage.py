@@ -1,42 +1,48 @@
-"""A cascade written as a pipeline: ``ranker[4] % 0.6 >> ranker[6] % 20 >> ranker[12]``, and what fuses it."""
+"""A cascade written as a pipeline, ``ranker[4] % 0.6 >> ranker[6] % 20 >> ranker[12]``, and its compiled form."""
 
-from fractions import Fraction
-from numbers import Integral
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 import pyterrier as pt
 
 from pyterrier_cascade import frames
-from pyterrier_cascade.early_exit import pruning
-from pyterrier_cascade.early_exit.ranker import Plan, Staged
+from pyterrier_cascade.checks import check_choices, is_count
+from pyterrier_cascade.early_exit.policy import Plan
+from pyterrier_cascade.early_exit.pruning import survivors
+from pyterrier_cascade.early_exit.ranker import EarlyExitRanker
+from pyterrier_cascade.early_exit.rules.base import Rule
+from pyterrier_cascade.early_exit.rules.count import KeepCount
+from pyterrier_cascade.early_exit.rules.fraction import ROUNDINGS, KeepFraction
 from pyterrier_cascade.ranker import HELP_URL
 
 MARK = "pyterrier_cascade"
-"""Where a frame remembers, as well as pandas does, which ranker judged it last, and at which layer."""
+"""The attribute of a frame that names the ranker and the layer that judged it last, as long as pandas keeps it."""
 
 
 class FractionCutoff(pt.Transformer):
-    """Keeps the best share of each query's candidates, at least one: what ``% 0.6`` is behind a stage.
+    """Keeps the best fraction of each query's candidates, at least one; ``% 0.6`` behind a stage makes it.
 
-    The number is that of :class:`~pyterrier_cascade.Cascade`: the discards are rounded down (CT-25).
+    The number kept is the one that :class:`~pyterrier_cascade.Cascade` keeps (CT-25).
 
     Args:
-        fraction: The share to keep, between 0 and 1.
+        fraction: The fraction to keep, between 0 and 1.
+        rounding: How it becomes a number: ``"floor"`` of the discards, or ``"nearest"``.
     """
 
-    def __init__(self, fraction: float):
-        self.fraction = fraction
-        self.cutoff()
+    def __init__(self, fraction: float, rounding: str = "floor"):
+        self.fraction, self.rounding = fraction, rounding
+        check_choices(rounding=(rounding, ROUNDINGS))
+        self.rule()
 
-    def cutoff(self) -> Fraction:
-        """Returns the share as an exact number."""
-        kept = pruning.cutoff(self.fraction)
-        if not isinstance(kept, Fraction):
+    def rule(self) -> KeepFraction:
+        """Returns the rule that the attributes mean now."""
+        rule = KeepFraction.of_kept(self.fraction, self.rounding)
+        if rule is None:
             raise ValueError(
                 f"FractionCutoff({self.fraction!r}): give a share between 0 and 1, or use % k for a number"
             )
-        return kept
+        return rule
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Returns the rows that are kept, in their order.
@@ -45,59 +51,70 @@ class FractionCutoff(pt.Transformer):
             inp: A results frame with ranks.
         """
         pt.validate.result_frame(inp, extra_columns=["rank"], context=self)
-        blocks = frames.Blocks.of(inp)
-        kept = pruning.n_kept(blocks.sizes, self.cutoff())
-        order = np.lexsort((inp["rank"].to_numpy(), blocks.codes))
-        place, _ = pruning.places(blocks.codes[order])
-        rows = np.sort(order[place < kept[blocks.codes[order]]])
-        return inp.iloc[rows].reset_index(drop=True)
+        groups = frames.Blocks.of(inp).codes
+        order = np.lexsort((inp["rank"].to_numpy(), groups))
+        kept = survivors([self.rule()], groups[order], np.full(len(inp), np.nan))
+        return inp.iloc[np.sort(order[kept])].reset_index(drop=True)
+
+    def _arguments(self) -> tuple[float, str]:
+        return self.fraction, self.rounding
 
     def __eq__(self, other):
-        """Equal when they keep the same share."""
-        return self.fraction == other.fraction if isinstance(other, FractionCutoff) else NotImplemented
+        """Cutoffs are equal when they keep the same fraction in the same way."""
+        return self._arguments() == other._arguments() if isinstance(other, FractionCutoff) else NotImplemented
 
     def __hash__(self):
         """Equal cutoffs hash alike."""
-        return hash((FractionCutoff, self.fraction))
+        return hash((FractionCutoff, *self._arguments()))
 
     def __repr__(self):
-        """Returns what can be typed back in."""
-        return f"FractionCutoff({self.fraction!r})"
+        """Returns an expression that makes the cutoff again."""
+        return f"FractionCutoff({self.fraction!r}{', rounding=' + repr(self.rounding) if self.rounding != 'floor' else ''})"
 
     def schematic(self, *, input_columns=None) -> dict:
         """Returns the box that PyTerrier draws."""
         return {"label": f"% {self.fraction}", "help_url": HELP_URL}
 
 
-def cut(kept: float) -> pt.RankCutoff | FractionCutoff:
-    """Returns the transformer that ``% kept`` means: ``% 20`` keeps 20 candidates, ``% 0.6`` keeps 60%."""
-    cutoff = pruning.cutoff(kept)
-    return pt.RankCutoff(cutoff) if isinstance(cutoff, int) else FractionCutoff(kept)
-
-
-class _Cut(pt.Transformer):
-    """What ``%`` takes more of than numbers of candidates."""
-
-    def __mod__(self, kept: float) -> "Stages":
-        """Returns this and a cutoff: ``% 20`` keeps 20 candidates, ``% 0.6`` keeps 60%."""
-        return Stages(*(self.parts if isinstance(self, Stages) else (self,)), cut(kept))
-
-
-class Stage(_Cut):
-    """Ranks by the head after one layer; ``ranker[4]`` makes it.
-
-    Alone it runs all layers up to its own. ``%`` behind it takes a share or a number. In a pipeline with others of its
-    ranker, ``compile()`` makes them one: then the layers below are run once, and rows, scores and ranks are the same.
+def cutoff(kept: float, rounding: str = "floor") -> pt.RankCutoff | FractionCutoff:
+    """Returns the transformer that ``% kept`` means: ``% 20`` keeps 20 candidates, ``% 0.6`` keeps 60% of them.
 
     Args:
-        ranker: A cascade or a sequential reranker; its alpha, counts, plan and exited say nothing here.
-        layer: The layer that the head reads.
+        kept: A whole number from 1, or a fraction between 0 and 1.
+        rounding: How a fraction becomes a number.
     """
+    if is_count(kept):
+        return pt.RankCutoff(int(kept))
+    if KeepFraction.of_kept(kept) is not None:
+        return FractionCutoff(kept, rounding)
+    raise ValueError(f"cutoff {kept!r}: give how many candidates to keep (1 or more), or a share between 0 and 1")
 
-    def __init__(self, ranker: Staged, layer: int):
-        if not isinstance(layer, Integral) or layer < 1:
-            raise ValueError(f"there is no stage {layer!r}: give the number of a layer with a head, from 1")
-        self.ranker, self.layer = ranker, int(layer)
+
+class _Pipeline(pt.Transformer):
+    """Stages and cutoffs of one ranker, one after the other."""
+
+    parts: Sequence[pt.Transformer]
+
+    @property
+    def stages(self) -> "list[Stage]":
+        """The stages among the parts."""
+        return [part for part in self.parts if isinstance(part, Stage)]
+
+    def __mod__(self, kept: float) -> "FusedStages":
+        """Returns these parts with a cutoff behind them: ``% 20`` keeps 20 candidates, ``% 0.6`` keeps 60% of them."""
+        return FusedStages(*self.parts, cutoff(kept, self.stages[-1].ranker.policy.rounding))
+
+    def fuse_right(self, right: pt.Transformer) -> "FusedStages | None":
+        """Returns these parts and what follows as one transformer where that is possible, else None."""
+        more = right.parts if isinstance(right, _Pipeline) else (right,)
+        if isinstance(more[0], Stage):
+            before = self.stages[-1]
+            _check_order(repr(before.ranker.weights), before.layer, more[0])
+            if before.ranker != more[0].ranker:
+                return None
+        elif not isinstance(right, pt.RankCutoff | FractionCutoff):
+            return None
+        return FusedStages(*self.parts, *more)
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Returns the candidates of each query with new scores and ranks.
@@ -105,14 +122,64 @@ class Stage(_Cut):
         Args:
             inp: A results frame with ``qid``, ``query``, ``docno`` and the text.
         """
-        return _follow([self], inp)
+        stages = self.stages
+        ranker = stages[0].ranker
+        frames.validate(inp, context=self.parts[0], text_field=ranker.text_field)
+        before = inp.attrs.get(MARK)
+        if before is not None:
+            _check_order(*before, stages[0])
+        if not len(inp):
+            return ranker(inp)
+        plan = self._plan(ranker)
+        found = ranker.follow(inp, frames.Blocks.of(inp), plan, "drop")
+        found.attrs[MARK] = (repr(ranker.weights), plan.layers[-1])
+        return found
 
-    def fuse_right(self, right: pt.Transformer):
-        """Returns this stage and what follows as one transformer where that is possible, or None."""
-        return Stages(self).fuse_right(right)
+    def _plan(self, ranker: EarlyExitRanker) -> Plan:
+        check_no_batches(ranker)
+        rules: list[list[Rule]] = []
+        for part in self.parts:
+            if isinstance(part, Stage):
+                rules.append([])
+            else:
+                rules[-1].append(KeepCount(part.k) if isinstance(part, pt.RankCutoff) else part.rule())
+        heads = ranker.head_layers
+        for stage in self.stages:
+            if stage.layer not in heads:
+                raise ValueError(f"there is no stage {stage.layer}: {ranker!r} has heads at layers {heads}")
+        return Plan(tuple(stage.layer for stage in self.stages), tuple(map(tuple, rules)))
+
+    def subtransformers(self) -> dict:
+        """Returns no inner transformers: PyTerrier draws the stages as one box."""
+        return {}
+
+
+class Stage(_Pipeline):
+    """Ranks by the head after one layer; ``ranker[4]`` makes it.
+
+    Alone it runs all layers up to its own. ``%`` behind it takes a fraction or a number. In a pipeline with other
+    stages of its ranker, ``compile()`` fuses them: the layers below are run once then, and rows, scores and ranks are
+    the same.
+
+    Args:
+        ranker: A cascade or a sequential reranker. A stage uses its weights and its ``rounding``; its alpha, counts,
+            plan and exited have no effect here, and a ``batch_size`` is an error.
+        layer: The layer that the head reads.
+    """
+
+    def __init__(self, ranker: EarlyExitRanker, layer: int):
+        if not is_count(layer):
+            raise ValueError(f"there is no stage {layer!r}: give the number of a layer with a head, from 1")
+        check_no_batches(ranker)
+        self.ranker, self.layer = ranker, int(layer)
+
+    @property
+    def parts(self) -> "tuple[Stage]":
+        """The stage itself, as a pipeline of one part."""
+        return (self,)
 
     def __eq__(self, other):
-        """Equal when ranker and layer are."""
+        """Stages are equal when ranker and layer are."""
         if not isinstance(other, Stage):
             return NotImplemented
         return (self.ranker, self.layer) == (other.ranker, other.layer)
@@ -122,22 +189,22 @@ class Stage(_Cut):
         return hash((Stage, self.ranker, self.layer))
 
     def __repr__(self):
-        """Returns what can be typed back in."""
+        """Returns an expression that makes the stage again."""
         return f"{self.ranker!r}[{self.layer}]"
 
-    def subtransformers(self) -> dict:
-        """Returns no inner transformers: a stage is one box."""
-        return {}
+    def __str__(self):
+        """Returns the short form that names the row of an experiment."""
+        return f"{self.ranker}[{self.layer}]"
 
     def schematic(self, *, input_columns=None) -> dict:
         """Returns the box that PyTerrier draws."""
         return {"label": f"{type(self.ranker).__name__}[{self.layer}]"[:20], "help_url": HELP_URL}
 
 
-class Stages(_Cut):
-    """Stages of one ranker with cutoffs between them, as one; ``%`` and ``compile()`` make it.
+class FusedStages(_Pipeline):
+    """Stages of one ranker with cutoffs between them, run as one transformer; ``%`` and ``compile()`` make it.
 
-    The parts are the pipeline's own, so that a setting that is changed there holds here.
+    The parts are the pipeline's own objects: a setting that is changed there holds here.
 
     Args:
         *parts: Stages and cutoffs, in their order.
@@ -146,76 +213,39 @@ class Stages(_Cut):
     def __init__(self, *parts: pt.Transformer):
         self.parts = parts
 
-    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Returns what the parts return one after the other.
-
-        Args:
-            inp: A results frame with ``qid``, ``query``, ``docno`` and the text.
-        """
-        return _follow(self.parts, inp)
-
-    def fuse_right(self, right: pt.Transformer):
-        """Returns the stages and what follows as one transformer where that is possible, or None."""
-        more = right.parts if isinstance(right, Stages) else (right,)
-        if isinstance(more[0], Stage):
-            before = [part for part in self.parts if isinstance(part, Stage)][-1]
-            _check_order(repr(before.ranker.weights), before.layer, more[0])
-            if before.ranker != more[0].ranker:
-                return None
-        elif not isinstance(right, (pt.RankCutoff, FractionCutoff)):
-            return None
-        return Stages(*self.parts, *more)
-
     def __eq__(self, other):
-        """Equal when all parts are."""
-        return self.parts == other.parts if isinstance(other, Stages) else NotImplemented
+        """Fused stages are equal when all their parts are."""
+        return self.parts == other.parts if isinstance(other, FusedStages) else NotImplemented
 
     def __hash__(self):
         """Equal ones hash alike."""
-        return hash((Stages, self.parts))
+        return hash((FusedStages, self.parts))
 
     def __repr__(self):
         """Returns the pipeline that was fused."""
         return f"({' >> '.join(map(repr, self.parts))})"
 
-    def subtransformers(self) -> dict:
-        """Returns no inner transformers: the stages are one box."""
-        return {}
+    def __str__(self):
+        """Returns the short form that names the row of an experiment."""
+        return f"({' >> '.join(map(str, self.parts))})"
 
     def schematic(self, *, input_columns=None) -> dict:
         """Returns the box that PyTerrier draws."""
-        layers = ", ".join(str(part.layer) for part in self.parts if isinstance(part, Stage))
+        layers = ", ".join(str(stage.layer) for stage in self.stages)
         return {"label": f"[{layers}]"[:20], "help_url": HELP_URL}
 
 
-def _follow(parts: tuple[pt.Transformer, ...], inp: pd.DataFrame) -> pd.DataFrame:
-    """Returns what stages and cutoffs of one ranker make of a frame."""
-    stages = [part for part in parts if isinstance(part, Stage)]
-    ranker = stages[0].ranker
-    frames.validate(inp, context=parts[0], text_field=ranker.text_field)
-    before = inp.attrs.get(MARK)
-    if before is not None:
-        _check_order(*before, stages[0])
-    if not len(inp):
-        return ranker(inp)
-    cutoffs = []
-    for part in parts:
-        if isinstance(part, Stage):
-            cutoffs.append([])
-        else:
-            cutoffs[-1].append(part.k if isinstance(part, pt.RankCutoff) else part.cutoff())
-    heads = ranker.head_layers
-    for stage in stages:
-        if stage.layer not in heads:
-            raise ValueError(f"there is no stage {stage.layer}: {ranker!r} has heads at layers {heads}")
-    plan = Plan(tuple(stage.layer for stage in stages), tuple(map(tuple, cutoffs)))
-    found = ranker.follow(inp, frames.Blocks.of(inp), plan, "drop")
-    found.attrs[MARK] = (repr(ranker.weights), plan.layers[-1])
-    return found
+def check_no_batches(ranker: EarlyExitRanker) -> None:
+    """Raises where a ranker lets candidates compete in batches, which the cutoffs between stages cannot do."""
+    if ranker.policy.batch_size is not None:
+        raise ValueError(
+            f"batch_size={ranker.policy.batch_size} has no meaning for stages, whose cutoffs see all of a query's "
+            "candidates; use ranker(plan=..., alpha=...) for batches, or stages of ranker(batch_size=None)"
+        )
 
 
 def _check_order(weights: str, layer: int, stage: Stage) -> None:
-    """Raises where a stage cannot follow one of these weights at this layer."""
+    """Raises where a stage cannot follow a stage of these weights at this layer."""
     if weights != repr(stage.ranker.weights):
         raise ValueError(
             f"stages of two models in one pipeline: layer {layer} of {weights}, then layer {stage.layer} of "

@@ -1,6 +1,7 @@
-"""Quality and cost under many settings of alpha, computed from a trace (CT-61)."""
+"""Sweeps: quality and cost of a cascade under many settings of alpha, computed from a trace (CT-61)."""
 
 from collections.abc import Sequence
+from dataclasses import asdict, replace
 from itertools import product
 from numbers import Real
 
@@ -9,17 +10,19 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_cascade.early_exit.grid import Walks, walk
+from pyterrier_cascade.early_exit.grid import GridResult, run_grid
 from pyterrier_cascade.early_exit.rank_measures import MEASURES, NOWHERE, Judgements
-from pyterrier_cascade.early_exit.ranker import Plan, layers_run
+from pyterrier_cascade.early_exit.policy import Policy
+from pyterrier_cascade.early_exit.ranker import layers_run
 from pyterrier_cascade.measures.cost import RelativeCost, RelativeTokenCost, Survival
+from pyterrier_cascade.measures.names import parse_measures
 
 GRID = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
 COST = str(RelativeCost)
 
 
 class Sweep:
-    """Measures and costs under many settings; ``trace.sweep(qrels, measures)`` makes it.
+    """A table of measures and costs under many settings; ``trace.sweep(qrels, measures)`` makes it.
 
     Choose on development questions and report on others::
 
@@ -29,7 +32,7 @@ class Sweep:
     Args:
         frame: ``alpha``, a column for each measure, and ``RelativeCost``; a row for each setting.
         full: The same for alpha = 0, which drops nothing.
-        measure: The name of the measure that is meant where none is given.
+        measure: The name of the measure that the methods use where none is given.
     """
 
     def __init__(self, frame: pd.DataFrame, full: pd.Series, measure: str):
@@ -40,11 +43,11 @@ class Sweep:
         return len(self.frame)
 
     def __repr__(self):
-        """Returns what is in it."""
+        """Returns the number of settings and the names of the measures."""
         return f"<Sweep of {len(self)} settings: {', '.join(map(str, self.frame.columns[1:]))}>"
 
     def pareto(self, measure=None) -> pd.DataFrame:
-        """Returns the settings that no other one beats in cost without being worse, by rising cost.
+        """Returns the settings on the Pareto front, by rising cost: no other setting is as cheap and better.
 
         Args:
             measure: Quality; the first measure unless given.
@@ -96,59 +99,52 @@ class Sweep:
         return name
 
 
-def swept(trace, qrels, measures, alphas, plan, batch_size, rounding, exited) -> Sweep:
-    """Returns a sweep; the arguments are those of ``Trace.sweep``."""
-    if isinstance(measures, str | ir_measures.Measure):
-        measures = [measures]
-    measures = [ir_measures.parse_measure(measure) if isinstance(measure, str) else measure for measure in measures]
-    if not measures:
-        raise ValueError("give at least one measure")
-    n_drops = len(trace.layers if plan is None else plan) - 1
+def swept(trace, qrels: pd.DataFrame, measures, alphas: Sequence | None, policy: Policy) -> Sweep:
+    """Returns a sweep; the arguments are those of ``Trace.sweep``, the fixed settings as a policy."""
+    measures = parse_measures(measures)
     if isinstance(alphas, Real):
         raise ValueError(f"alphas={alphas!r}: give a list of settings")
+    n_drops = len(policy.plan or trace.layers) - 1
     alphas = list(product(GRID, repeat=n_drops)) if alphas is None else list(alphas)
     if not alphas:
         raise ValueError("alphas is empty; give at least one setting")
-    plans = [Plan.of(trace.layers, alpha, None, plan, batch_size, rounding) for alpha in [0.0, *alphas]]
-    table = _table(trace, qrels, measures, plans, exited)
+    policies = [replace(policy, alpha=alpha) for alpha in [0.0, *alphas]]
+    table = _fast_table(trace, qrels, measures, policies)
     for name, measure in {str(measure): measure for measure in measures}.items():
         if name not in table:
-            table[name] = _slowly(trace, qrels, measure, [0.0, *alphas], plan, batch_size, rounding, exited)
+            table[name] = _one_by_one(trace, qrels, measure, policies)
     names = list(dict.fromkeys([*map(str, measures), COST]))
     frame = pd.DataFrame({name: table[name] for name in names})
-    shown = [alpha if isinstance(alpha, Real) else tuple(alpha) for alpha in alphas]
-    frame.insert(0, "alpha", pd.Series([0.0, *shown], dtype=object))
+    frame.insert(0, "alpha", pd.Series([policy.alpha for policy in policies], dtype=object))
     first = next((name for name in names if name not in (COST, str(RelativeTokenCost))), COST)
     return Sweep(frame.iloc[1:].reset_index(drop=True), frame.iloc[0], first)
 
 
-def _table(trace, qrels, measures, plans: list[Plan], exited: str) -> dict[str, np.ndarray]:
-    """Returns those measures that follow from positions, for each plan."""
+def _fast_table(trace, qrels, measures, policies: list[Policy]) -> dict[str, np.ndarray]:
+    """Returns the measures that follow from positions, for each policy."""
     rows, relevant, judged = _judgements(trace, qrels)
-    layers = plans[0].layers
+    plans = [policy.resolve(trace.layers) for policy in policies]
+    layers, exited = plans[0].layers, policies[0].exited
     steps = np.diff(layers_run(layers, trace.meta["reuses_encodings"]), prepend=0) / trace.meta["full_layers"]
-    scores = trace.scores[:, [trace.layers.index(layer) for layer in layers]][rows]
-    walks = walk(
-        scores,
+    found = run_grid(
+        trace.scores[:, [trace.layers.index(layer) for layer in layers]][rows],
         np.cumsum(np.diff(trace.questions[rows], prepend=trace.questions[rows][:1]) != 0),
         trace.tokens[rows],
         relevant,
-        [[cutoff for (cutoff,) in plan.cutoffs[:-1]] for plan in plans],
+        plans,
         steps,
-        rounding=plans[0].rounding,
-        batch_size=plans[0].batch_size,
     )
-    positions = walks.positions
+    positions = found.positions
     if exited == "drop":
-        positions = np.where(walks.exits == len(layers) - 1, positions, NOWHERE)
-    table = {COST: walks.costs / judged.n_queries, str(RelativeTokenCost): walks.token_costs / judged.n_queries}
+        positions = np.where(found.exits == len(layers) - 1, positions, NOWHERE)
+    table = {COST: found.costs / judged.n_queries, str(RelativeTokenCost): found.token_costs / judged.n_queries}
     for measure in measures:
-        # A measure with settings of its own, such as other grades, is for ir-measures.
+        # ir-measures computes a measure with settings of its own, such as other grades.
         plain = set(measure.params) <= {"cutoff"}
         if measure.NAME in MEASURES and plain:
             table[str(measure)] = MEASURES[measure.NAME](positions, judged, measure.params.get("cutoff"))
         elif measure.NAME == Survival.NAME:
-            table[str(measure)] = _survival(walks, judged, np.array(layers), measure["cutoff"], exited)
+            table[str(measure)] = _survival(found, judged, np.array(layers), measure["cutoff"], exited)
     return table
 
 
@@ -180,18 +176,18 @@ def _judgements(trace, qrels: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, Jud
     return rows, relevant, Judgements(queries, gains[relevant], every)
 
 
-def _survival(walks: Walks, judged: Judgements, layers: np.ndarray, layer: int, exited: str) -> np.ndarray:
-    reached = layers[walks.exits] >= layer
+def _survival(found: GridResult, judged: Judgements, layers: np.ndarray, layer: int, exited: str) -> np.ndarray:
+    reached = layers[found.exits] >= layer
     if exited == "drop":
-        reached &= walks.exits == len(layers) - 1
+        reached &= found.exits == len(layers) - 1
     return np.logical_or.reduceat(reached, judged.starts, axis=1).sum(1) / judged.n_queries
 
 
-def _slowly(trace, qrels, measure, alphas, plan, batch_size, rounding, exited) -> list[float]:
-    """Returns a measure for each setting by way of its results."""
+def _one_by_one(trace, qrels, measure, policies: list[Policy]) -> list[float]:
+    """Returns a measure for each policy, computed by ir-measures from the results."""
     # The trace has its ids as strings.
     judgements, found = pt.model.to_ir_measures(qrels.astype({"qid": str, "docno": str})), []
-    for alpha in alphas:
-        results = trace.results(alpha, plan=plan, batch_size=batch_size, rounding=rounding, exited=exited)
-        found.append(ir_measures.calc_aggregate([measure], judgements, pt.model.to_ir_measures(results))[measure])
+    for policy in policies:
+        results = pt.model.to_ir_measures(trace.results(**asdict(policy)))
+        found.append(ir_measures.calc_aggregate([measure], judgements, results)[measure])
     return found

@@ -1,4 +1,4 @@
-"""Score once, cascade anything: the scores of all heads, from which any cascade follows without the model."""
+"""Traces: the scores of all heads for all candidates, from which any policy follows without the model."""
 
 import hashlib
 import json
@@ -15,10 +15,11 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_cascade import frames
-from pyterrier_cascade.early_exit import pruning
-from pyterrier_cascade.early_exit.ranker import Judged, Plan, Staged, assembled, check_plan, layers_run
+from pyterrier_cascade.early_exit.groups import batches, slabs
+from pyterrier_cascade.early_exit.policy import Plan, Policy
+from pyterrier_cascade.early_exit.pruning import scores_in_turn
+from pyterrier_cascade.early_exit.ranker import EarlyExitRanker, HeadScores, layers_run, ranked_by
 from pyterrier_cascade.early_exit.sweep import Sweep, swept
-from pyterrier_cascade.encoder.openvino_executor import CALIBRATED, CALIBRATION
 from pyterrier_cascade.pair_ranker import ROWS
 from pyterrier_cascade.store.strings import Strings
 
@@ -27,17 +28,17 @@ KIND = {"type": "cascade_trace", "format": "npy", "package_hint": "pyterrier_cas
 
 
 @dataclass(frozen=True)
-class Part:
-    """Some questions of a trace, one after the other, each with its candidates in their own order.
+class TracePart:
+    """Some questions of a trace, one after the other, each with its candidates in the order of the input.
 
     Attributes:
-        qids: The questions' ids.
-        queries: Their words.
-        texts: A hash of each one's words and of its candidates' texts ``(n_questions,)``.
-        sizes: How many candidates each has ``(n_questions,)``.
-        docnos: The candidates' ids.
-        scores: Their scores at all heads ``(n, n_heads)``.
-        tokens: Their tokens ``(n,)``.
+        qids: The ids of the questions.
+        queries: The words of each question.
+        texts: A hash of each question's words and of its candidates' texts ``(n_questions,)``.
+        sizes: The number of candidates of each question ``(n_questions,)``.
+        docnos: The ids of the candidates.
+        scores: The scores of the candidates at all heads ``(n, n_heads)``.
+        tokens: The number of tokens of each candidate ``(n,)``.
     """
 
     qids: Strings
@@ -58,7 +59,7 @@ class Part:
                     np.save(Path(unfinished) / f"{name}.npy", value, allow_pickle=False)
 
     @classmethod
-    def open(cls, folder: Path) -> "Part":
+    def open(cls, folder: Path) -> "TracePart":
         """Returns the part in a folder, memory-mapped."""
 
         def opened(field):
@@ -70,39 +71,39 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Judging:
-    """What is done to some questions' candidates, here or on another machine: all heads say their scores.
+class PartScorer:
+    """Makes a part of a trace of some questions, in this process or in a worker of a pool.
 
     Attributes:
-        ranker: Whose heads.
+        ranker: The ranker whose heads score.
     """
 
-    ranker: Staged
+    ranker: EarlyExitRanker
 
-    def __call__(self, frame: pd.DataFrame) -> Part:
-        """Returns the part of a trace that a results frame becomes."""
+    def __call__(self, frame: pd.DataFrame) -> TracePart:
+        """Returns the part that a results frame becomes."""
         blocks = frames.Blocks.of(frame)
-        judged = self.ranker.judge(frame, blocks, Plan.of(self.ranker.head_layers), prune=False)
-        if np.isnan(judged.scores).any():
+        found = self.ranker.head_scores(frame, blocks, Policy().resolve(self.ranker.head_layers), prune=False)
+        if np.isnan(found.scores).any():
             raise ValueError("scores are NaN; the model's weights are broken (a diverged training?)")
         first = frame.iloc[np.unique(blocks.codes, return_index=True)[1]]
-        return Part(
+        return TracePart(
             Strings.pack([str(qid) for qid in blocks.qids]),
             Strings.pack(first["query"].fillna("").tolist()),
-            hashes(frame, np.split(judged.rows, np.cumsum(blocks.sizes)[:-1]), self.ranker.text_field),
+            text_hashes(frame, np.split(found.rows, np.cumsum(blocks.sizes)[:-1]), self.ranker.text_field),
             blocks.sizes,
-            Strings.pack(frame["docno"].astype(str).iloc[judged.rows].tolist()),
-            judged.scores.astype(np.float32),
-            judged.tokens.astype(np.int32),
+            Strings.pack(frame["docno"].astype(str).iloc[found.rows].tolist()),
+            found.scores.astype(np.float32),
+            found.tokens.astype(np.int32),
         )
 
 
-def hashes(frame: pd.DataFrame, questions: Sequence[np.ndarray], text_field: str) -> np.ndarray:
-    """Returns a hash of the words of each question and the texts of its candidates, ``(n_questions,)``.
+def text_hashes(frame: pd.DataFrame, questions: Sequence[np.ndarray], text_field: str) -> np.ndarray:
+    """Returns a hash of the words of each question and of the texts of its candidates, ``(n_questions,)``.
 
     Args:
         frame: The candidates.
-        questions: The rows of each.
+        questions: The rows of each question.
         text_field: The column with the text.
     """
     queries, texts = (frame[name].fillna("").to_numpy(dtype=object) for name in ("query", text_field))
@@ -114,17 +115,18 @@ def hashes(frame: pd.DataFrame, questions: Sequence[np.ndarray], text_field: str
 
 
 class Trace(pt.Artifact):
-    """The scores that all heads of a cascade give to all candidates; ``cascade.trace(candidates)`` makes it.
+    """The scores of all heads of a cascade for all candidates; ``cascade.trace(candidates)`` makes it.
 
-    From it follows, exactly as the model would say it and without the model, what any alphas, counts, plans, batch
-    sizes and roundings give::
+    A trace gives the exact results of the cascade under any policy (alphas, counts, plans, batch sizes, roundings)
+    without running the model again::
 
         trace = cascade.trace(candidates, "wikiqa.trace")
         trace.results(alpha=0.4)
         trace.sweep(qrels, [AP, P @ 1]).plot()
 
-    With a path it is kept on disk, a part at a time: what was killed goes on where it stood when it is called again,
-    and candidates of further questions are added. It is small: an id, a few numbers for each candidate, no text.
+    With a path the trace is kept on disk, part by part. A call that was killed goes on where it stood when it is made
+    again, and candidates of further questions are added. A trace is small: for each candidate it holds an id and a few
+    numbers, and no text.
 
     Args:
         path: The folder of a trace.
@@ -142,25 +144,24 @@ class Trace(pt.Artifact):
         if any(self.meta.get(key) != KIND[key] for key in ("type", "format", "version")):
             seen = ", ".join(f"{key} {self.meta.get(key)!r}" for key in ("type", "format", "version"))
             raise ValueError(f"{str(path)!r} holds {seen}; this reads cascade_trace, npy, version 2")
-        self._parts: list[Part] = []
+        self._parts: list[TracePart] = []
 
     @classmethod
     def record(
-        cls, ranker: Staged, candidates: pd.DataFrame, path: str | Path | None = None, pool: Any = None
+        cls, ranker: EarlyExitRanker, candidates: pd.DataFrame, path: str | Path | None = None, pool: Any = None
     ) -> "Trace":
-        """Returns the trace of a ranker over candidates, or the one at the path with those added that it lacks.
+        """Returns the trace of a ranker over candidates. A trace at the path is completed by the questions it lacks.
 
         Args:
-            ranker: A cascade or a sequential reranker; its alpha, counts, plan and so on say nothing here.
+            ranker: A cascade or a sequential reranker; its policy has no effect on a trace.
             candidates: A results frame with texts.
-            path: A folder to keep it in; in memory unless given.
-            pool: Whose workers score (:class:`~pyterrier_cascade.RayPool`); this process unless given.
+            path: A folder to keep the trace in; it stays in memory unless given.
+            pool: Workers that score (:class:`~pyterrier_cascade.RayPool`); this process unless given.
         """
         frames.validate(candidates, context=ranker, text_field=ranker.text_field)
-        for one in getattr(ranker, "models", (ranker,)):
-            # Of all candidates and not of the first ones, so that a trace that is gone on with is of one model.
-            if one.precision in CALIBRATED and not one.calibrated_on() and len(candidates) >= CALIBRATION[0]:
-                one.calibrate(candidates)
+        for one in ranker.weight_holders():
+            # On all candidates and not on the first ones, so that a trace that is completed later is of one model.
+            one.calibrate_if_needed(candidates)
         meta = KIND | {
             "ranker": repr(ranker),
             "fingerprint": ranker.fingerprint(),
@@ -187,13 +188,13 @@ class Trace(pt.Artifact):
                 json.dump(meta, file, indent=1)
             trace = cls(path)
         if path is not None:
-            # What a process leaves that dies while it writes.
+            # A process that died while it wrote a part left these.
             for unfinished in trace.path.glob(".part-*.tmp"):
                 shutil.rmtree(unfinished)
         trace._add(ranker, candidates, pool)
         return trace
 
-    def _add(self, ranker: Staged, candidates: pd.DataFrame, pool: Any) -> None:
+    def _add(self, ranker: EarlyExitRanker, candidates: pd.DataFrame, pool: Any) -> None:
         if not len(candidates):
             return
         blocks = frames.Blocks.of(candidates)
@@ -202,7 +203,7 @@ class Trace(pt.Artifact):
         docnos = candidates["docno"].astype(str).to_numpy(dtype=object)
         qids, groups = list(map(str, blocks.qids)), np.split(rows, np.cumsum(blocks.sizes)[:-1])
         again = [number for number, qid in enumerate(qids) if qid in known]
-        read = hashes(candidates, [groups[number] for number in again], ranker.text_field)
+        read = text_hashes(candidates, [groups[number] for number in again], ranker.text_field)
         new, texts = [], dict(zip(again, read, strict=True))
         for number, (qid, positions) in enumerate(zip(qids, groups, strict=True)):
             names = docnos[positions].tolist()
@@ -219,11 +220,11 @@ class Trace(pt.Artifact):
             return
         questions = np.repeat(np.arange(len(new)), [len(positions) for positions in new])
         rows = np.concatenate(new)
-        units = (candidates.iloc[rows[part]] for part in pruning.slabs(questions, ROWS))
-        for part in map(Judging(ranker), units) if pool is None else pool.map(Judging(ranker), units):
+        units = (candidates.iloc[rows[part]] for part in slabs(questions, ROWS))
+        for part in map(PartScorer(ranker), units) if pool is None else pool.map(PartScorer(ranker), units):
             self._keep(part)
 
-    def _keep(self, part: Part) -> None:
+    def _keep(self, part: TracePart) -> None:
         if isinstance(self.path, Path):
             part.save(self.path / f"part-{len(self.parts):05d}")
         else:
@@ -236,7 +237,7 @@ class Trace(pt.Artifact):
                 self.__dict__.pop(name, None)
 
     def save(self, path: str | Path) -> "Trace":
-        """Writes a trace that is in memory to a folder, where it lives from then on, and returns it.
+        """Writes a trace that is in memory to a folder and returns it; from then on it lives there.
 
         Args:
             path: A folder that is not there yet.
@@ -252,11 +253,11 @@ class Trace(pt.Artifact):
         return self
 
     @cached_property
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[TracePart]:
         """The parts, those on disk memory-mapped."""
         if not isinstance(self.path, Path):
             return list(self._parts)
-        return [Part.open(folder) for folder in sorted(self.path.glob("part-*"))]
+        return [TracePart.open(folder) for folder in sorted(self.path.glob("part-*"))]
 
     @property
     def layers(self) -> tuple[int, ...]:
@@ -329,68 +330,40 @@ class Trace(pt.Artifact):
         """One on disk pickles as its path."""
         return {name: self.__dict__[name] for name in ("path", "meta", "_parts")}
 
-    def results(
-        self,
-        alpha: float | Sequence[float] = 0.0,
-        *,
-        counts: Sequence[int] | None = None,
-        plan: Sequence[int] | None = None,
-        batch_size: int | None = None,
-        rounding: str = "floor",
-        exited: str = "below",
-    ) -> pd.DataFrame:
-        """Returns what the cascade returns with these settings, without texts and further columns.
+    def results(self, **policy: Any) -> pd.DataFrame:
+        """Returns the results of the cascade under a policy, without texts and further columns.
 
         Args:
-            alpha: What each head but the last drops; these and the others as in :class:`~pyterrier_cascade.Cascade`.
-            counts: What each keeps instead.
-            plan: The layers whose heads are asked.
-            batch_size: How many candidates are judged together.
-            rounding: How shares become numbers.
-            exited: What becomes of those that leave early.
+            **policy: Settings of :class:`~pyterrier_cascade.early_exit.policy.Policy`, such as ``alpha=0.4``.
         """
-        check_plan(alpha, counts, plan, batch_size, rounding, exited)
-        plan = Plan.of(self.layers, alpha, counts, plan, batch_size, rounding)
+        policy = Policy(**policy)
+        plan = policy.resolve(self.layers)
         frame = pd.DataFrame(
             {"qid": self.qids[self.questions], "query": self.queries[self.questions], "docno": self.docnos}
         )
-        spent = layers_run(plan.layers, self.meta["reuses_encodings"])
-        judged = Judged(np.arange(len(self)), self._pruned(plan), self.tokens)
-        return assembled(frame, frames.Blocks.of(frame), judged, plan, spent, self.meta["full_layers"], exited)
+        run = layers_run(plan.layers, self.meta["reuses_encodings"])
+        found = HeadScores(np.arange(len(self)), self._pruned_scores(plan), self.tokens)
+        blocks = frames.Blocks.of(frame)
+        return ranked_by(plan, found, frame, blocks, run, self.meta["full_layers"], policy.exited)
 
-    def _pruned(self, plan: Plan) -> np.ndarray:
-        """Returns the scores at a plan's layers, NaN behind the one where each candidate leaves."""
+    def _pruned_scores(self, plan: Plan) -> np.ndarray:
+        """Returns the scores at a plan's layers, NaN behind the layer where each candidate leaves."""
         heads = [self.layers.index(layer) for layer in plan.layers]
-        groups = pruning.batches(self.questions, plan.batch_size)
-        return pruning.in_turn(
-            groups, plan.cutoffs, plan.rounding, lambda number, alive: self.scores[alive, heads[number]]
-        )
+        groups = batches(self.questions, plan.batch_size)
+        return scores_in_turn(plan, groups, lambda number, alive: self.scores[alive, heads[number]])
 
-    def sweep(
-        self,
-        qrels: pd.DataFrame,
-        measures: Sequence,
-        alphas: Sequence | None = None,
-        *,
-        plan: Sequence[int] | None = None,
-        batch_size: int | None = None,
-        rounding: str = "floor",
-        exited: str = "below",
-    ) -> Sweep:
+    def sweep(self, qrels: pd.DataFrame, measures: Sequence, alphas: Sequence | None = None, **policy: Any) -> Sweep:
         """Returns measures and costs under many settings of alpha.
 
-        AP, RR, P, R, Success, nDCG, RelativeCost, RelativeTokenCost and Survival are computed at once for all settings;
-        others one setting at a time by ir-measures.
+        AP, RR, P, R, Success, nDCG, RelativeCost, RelativeTokenCost and Survival are computed for all settings at once;
+        ir-measures computes other measures for one setting at a time.
 
         Args:
             qrels: The judgements.
-            measures: Measures of ir-measures, or one of them.
+            measures: One or several measures: those of ir-measures and of this package, or their names as
+                ``pt.Experiment`` takes them.
             alphas: Numbers, or a tuple for each setting with a number for each head but the last; by default all
                 combinations of .1 to .6, which are 1,296 for five heads (CT-61).
-            plan: The layers whose heads are asked.
-            batch_size: How many candidates are judged together.
-            rounding: How shares become numbers.
-            exited: What becomes of those that leave early.
+            **policy: Further settings of :class:`~pyterrier_cascade.early_exit.policy.Policy`, the same for all.
         """
-        check_plan(0, None, plan, batch_size, rounding, exited)
-        return swept(self, qrels, measures, alphas, plan, batch_size, rounding, exited)
+        return swept(self, qrels, measures, alphas, Policy(**policy))

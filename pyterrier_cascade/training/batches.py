@@ -6,8 +6,6 @@ stood, whatever the epoch.
 
 import numpy as np
 
-from pyterrier_cascade.encoder.batches import token_budget
-
 POOL = 50
 """Batches that are sorted by length together: little padding, and still another mixture in every epoch."""
 
@@ -44,3 +42,23 @@ def sampled(labels: np.ndarray, questions: np.ndarray, negatives: int) -> np.nda
     kept = np.empty(len(labels), dtype=bool)
     kept[order] = (np.arange(len(labels)) - first < negatives) | (labels[order] == 1)
     return kept
+
+
+def token_budget(lengths: np.ndarray, budget: int, order: np.ndarray | None = None) -> list[np.ndarray]:
+    """Returns batches of row numbers, each padded to at most ``budget`` tokens (a longer input stands alone).
+
+    Args:
+        lengths: The tokens of each input, shape ``(n,)``.
+        budget: The most tokens of a batch, pads included.
+        order: The order in which rows are taken; by length unless given.
+    """
+    order = np.argsort(lengths, kind="stable") if order is None else order
+    batches, start, longest = [], 0, 0
+    for position, length in enumerate(lengths[order].tolist()):
+        longest = max(longest, length)
+        if position > start and longest * (position - start + 1) > budget:
+            batches.append(order[start:position])
+            start, longest = position, length
+    if start < len(order):
+        batches.append(order[start:])
+    return batches

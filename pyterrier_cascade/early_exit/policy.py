@@ -1,0 +1,133 @@
+"""The settings of early exit as one value, and the plan that follows from them for a model's heads."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from pyterrier_cascade.checks import KnownSettings, check_choices, is_count
+from pyterrier_cascade.early_exit.rules.base import Rule
+from pyterrier_cascade.early_exit.rules.count import KeepCount
+from pyterrier_cascade.early_exit.rules.fraction import ROUNDINGS, KeepFraction
+
+EXITED = ("below", "drop")
+
+
+def _pruned_by(rule: type[Rule], default: Any) -> Any:
+    """Declares a setting of :class:`Policy` that prunes by a rule. At its default it drops nothing."""
+    return field(default=default, metadata={"rule": rule})
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What becomes of candidates at the heads of one model.
+
+    Attributes:
+        layers: The layers whose heads score, ascending.
+        rules: The rules that prune after each head, applied one after the other; no rule lets everything through. Those
+            behind the last head remove candidates, however the ones that left earlier are treated.
+        batch_size: How many of a question's candidates compete at a time, in order; None for all of them (CT-26).
+    """
+
+    layers: tuple[int, ...]
+    rules: tuple[tuple[Rule, ...], ...]
+    batch_size: int | None = None
+
+    @property
+    def prunes(self) -> bool:
+        """Whether a candidate may leave before the last head."""
+        return any(self.rules[:-1])
+
+
+@dataclass(frozen=True)
+class Policy(KnownSettings):
+    """Who leaves early: all settings of a cascade that its weights do not decide, checked when the value is made.
+
+    Args:
+        alpha: The fraction of a query's candidates that each head but the last drops, from 0 to below 1; one number,
+            or one for each of these heads.
+        counts: How many candidates each head but the last keeps, in place of ``alpha``; the numbers must not grow.
+        plan: The layers whose heads score; all heads by default.
+        batch_size: How many of a query's candidates compete at a time, in order, as in the paper's experiments (CT-26);
+            all of them by default.
+        rounding: How a fraction becomes a number: ``"floor"`` of the discards, or ``"nearest"`` (CT-25).
+        exited: ``"below"`` returns all candidates, ``"drop"`` only those that reach the last head (CT-28).
+    """
+
+    alpha: float | Sequence[float] = _pruned_by(KeepFraction, 0.0)
+    counts: Sequence[int] | None = _pruned_by(KeepCount, None)
+    plan: Sequence[int] | None = None
+    batch_size: int | None = None
+    rounding: str = "floor"
+    exited: str = "below"
+
+    def __post_init__(self):
+        for one in fields(self):
+            if np.ndim(value := getattr(self, one.name)) == 1:
+                object.__setattr__(self, one.name, tuple(value))
+        check_choices(rounding=(self.rounding, ROUNDINGS), exited=(self.exited, EXITED))
+        if self.plan is not None and not are_layers(self.plan):
+            raise ValueError(f"plan={self.plan!r}: give layers in ascending order, each once")
+        if self.batch_size is not None and not is_count(self.batch_size):
+            raise ValueError(f"batch_size={self.batch_size!r}: give 1 or more, or None for all of a query's candidates")
+        # Made now, so that a bad value is an error where it is given.
+        _ = self._pruning
+
+    @cached_property
+    def _pruning(self) -> tuple[str, Any, tuple[Rule, ...] | Rule]:
+        """The setting that prunes, its value, and its rule: one for each head, or one for all."""
+        found = {
+            one.name: (value, _rules(one.metadata["rule"], one.name, value, self.rounding))
+            for one in fields(self)
+            if "rule" in one.metadata and (value := getattr(self, one.name)) is not None
+        }
+        # A setting at its default, or with other numbers that drop nothing, leaves the word to another one.
+        given = [name for name, (value, _) in found.items() if np.any(value)]
+        if len(given) > 1:
+            values = " and ".join(f"{name}={found[name][0]!r}" for name in given)
+            raise ValueError(f"{values} exclude each other; give one of them")
+        name = given[0] if given else "alpha"
+        return (name, *found[name])
+
+    def resolve(self, heads: Sequence[int]) -> Plan:
+        """Returns the plan for a model with heads after these layers, ascending; bad combinations are errors here."""
+        layers = tuple(heads) if self.plan is None else self.plan
+        if not set(layers) <= set(heads):
+            raise ValueError(f"plan={layers!r}, but there are heads at layers {tuple(heads)} only")
+        name, value, rules = self._pruning
+        n_drops = len(layers) - 1
+        rules = (rules,) * n_drops if isinstance(rules, Rule) else rules
+        if len(rules) != n_drops:
+            raise ValueError(
+                f"{name}={value!r} has {len(rules)} values, but {n_drops} heads drop candidates, those at layers "
+                f"{layers[:-1]}; the last, at {layers[-1]}, only scores"
+            )
+        return Plan(layers, (*((rule,) for rule in rules), ()), self.batch_size)
+
+
+class PolicySetting:
+    """An attribute of a ranker that reads and sets one field of its ``policy``, so that a grid search can set it."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __get__(self, ranker, owner=None):
+        return self if ranker is None else getattr(ranker.policy, self.name)
+
+    def __set__(self, ranker, value) -> None:
+        ranker.policy = replace(ranker.policy, **{self.name: value})
+
+
+def are_layers(values: object) -> bool:
+    """Returns whether values are numbers of layers in ascending order."""
+    return np.ndim(values) == 1 and len(values) > 0 and all(map(is_count, values)) and bool((np.diff(values) > 0).all())
+
+
+def _rules(rule: type[Rule], name: str, value: Any, rounding: str) -> tuple[Rule, ...] | Rule:
+    if not isinstance(value, tuple):
+        return rule.from_setting(name, value, rounding)
+    rules = tuple(rule.from_setting(name, one, rounding) for one in value)
+    rule.check_all(name, value, rules)
+    return rules

@@ -1,0 +1,1 @@
+"""The pruning rules, one file each."""
