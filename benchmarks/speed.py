@@ -50,7 +50,7 @@ from pyterrier_cascade.training.batches import token_budget
 from pyterrier_cascade.encoder.device import has_bf16
 from pyterrier_cascade.encoder.engine import run
 from pyterrier_cascade.encoder.executors import Executors
-from pyterrier_cascade.encoder.families import Head
+from pyterrier_cascade.encoder.heads import Head
 from pyterrier_cascade.encoder.openvino_executor import CALIBRATED, CALIBRATION
 from pyterrier_cascade.encoder.pairs import TokenPairs, tokenize
 

@@ -43,6 +43,7 @@ class KnownSettings:
     """Gives a class errors that name the nearest setting where a keyword of its constructor is misspelt."""
 
     def __new__(cls, *args: Any, **settings: Any):
+        """Returns the new object, or raises for a name that the constructor does not take."""
         check_names(settings, cls.setting_names(), cls.__name__)
         return super().__new__(cls)
 

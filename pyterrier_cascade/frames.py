@@ -148,8 +148,8 @@ def ranked(
         frame: The results frame; it is not changed.
         blocks: The frame's blocks.
         score: The new scores, shape ``(n_rows,)``; NaN is an error.
-        order: The positions of the rows that are kept, block by block in rank order; unless given, all rows in the order
-            of :func:`ranking`.
+        order: The positions of the rows that are kept, block by block in rank order; unless given, all rows as
+            :func:`ranking` orders them.
         **columns: Further new columns, each ``(n_rows,)``; they replace columns of the same name.
     """
     score = np.asarray(score, dtype=np.float64)
@@ -244,8 +244,8 @@ def binary(candidates: pd.DataFrame, name: str, relevant_from: int = 1) -> pd.Da
     labels = (_grades(candidates, f"the {name} data") >= relevant_from).astype(np.int64)
     if not labels.any():
         raise ValueError(
-            f"no positive among the {len(candidates)} candidates of the {name} data (a label of {relevant_from} or more "
-            "is one); are these the right qrels?"
+            f"no positive among the {len(candidates)} candidates of the {name} data: no label is {relevant_from} or "
+            "more; are these the right qrels?"
         )
     if labels.all():
         raise ValueError(f"all {len(candidates)} candidates of the {name} data are positive; it needs negatives too")

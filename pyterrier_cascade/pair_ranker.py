@@ -64,7 +64,7 @@ class PairRanker(NeuralRanker):
         return self
 
     def calibrate_if_needed(self, results: pd.DataFrame) -> None:
-        """Calibrates on candidates where the precision needs it, nothing did so before, and there are enough of them."""
+        """Calibrates on candidates, if the precision needs it, nothing did so before, and there are enough of them."""
         if self.precision in CALIBRATED and not self.calibrated_on() and len(results) >= CALIBRATION[0]:
             self.calibrate(results)
 

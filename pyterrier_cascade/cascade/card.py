@@ -1,6 +1,7 @@
-"""The model card of a Cascade Transformer: what it was trained on, what its heads and its cascades are worth."""
+"""The model card of a Cascade Transformer: its training data, and the quality and cost of its heads and cascades."""
 
 from pyterrier_cascade.cascade.model import CascadeConfig
+from pyterrier_cascade.model import TrainedOn
 
 TEMPLATE = """---
 library_name: pyterrier_cascade
@@ -33,28 +34,27 @@ bm25 >> cascade(alpha=0.4)
 """
 
 
-def model_card(config: CascadeConfig, name: str) -> str:
-    """Returns the card as Markdown, by what the configuration remembers of the training.
+def model_card(config: CascadeConfig, trained_on: TrainedOn | None, name: str) -> str:
+    """Returns the card as Markdown.
 
     Args:
-        config: The model's.
-        name: What the model is loaded by.
+        config: The configuration of the model.
+        trained_on: The record of its training; None for fresh heads.
+        name: The name that the model is loaded by.
     """
-    encoder, trained = config.encoder_config, config.trained_on
-    if trained:
+    encoder = config.encoder_config
+    data, quality = "None: the heads are fresh.", "Not measured: no development questions were given."
+    if trained_on is not None:
         data = (
-            f"{trained['data'] or 'Not named.'}\n{trained['questions']} questions with {trained['candidates']} "
-            f"candidates, {trained['positives']} of them positive.\nTrained with `{trained['training']}`."
+            f"{trained_on.data or 'Not named.'}\n{trained_on.questions} questions with {trained_on.candidates} "
+            f"candidates, {trained_on.positives} of them positive.\nTrained with `{trained_on.training}`."
         )
-    else:
-        data = "None: the heads are fresh."
-    quality = "Not measured: no development questions were given."
-    if trained.get("table"):
-        rows = "\n".join(f"| {name} | {cost:.3f} | {value:.4f} |" for name, cost, value in trained["table"])
-        quality = (
-            "MAP on the development questions, which also chose the weights; cost in layers, relative to all.\n\n"
-            f"| | cost | MAP |\n|---|---|---|\n{rows}"
-        )
+        if trained_on.quality:
+            rows = "\n".join(f"| {row} | {cost:.3f} | {value:.4f} |" for row, cost, value in trained_on.quality)
+            quality = (
+                "MAP on the development questions, which also chose the weights; cost in layers, relative to all.\n\n"
+                f"| | cost | MAP |\n|---|---|---|\n{rows}"
+            )
     return TEMPLATE.format(
         name=name,
         family=encoder.model_type,

@@ -1,8 +1,7 @@
 """The Cascade Transformer: one encoder with a classifier after several of its layers (CT-9 to CT-14)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from typing import Any
 
 import torch
 import transformers
@@ -10,24 +9,26 @@ from torch import nn
 
 from pyterrier_cascade.checkpoint import check_folder
 from pyterrier_cascade.checks import check_choices
-from pyterrier_cascade.crossencoder.model import PairModel, relevance
-from pyterrier_cascade.early_exit.pruning import are_layers
-from pyterrier_cascade.encoder.families import Head, check_family, layers_of
+from pyterrier_cascade.early_exit.policy import are_layers, default_heads
+from pyterrier_cascade.encoder.families import family_of
+from pyterrier_cascade.encoder.heads import Head, Relevance
 from pyterrier_cascade.encoder.layout import POOLINGS
-from pyterrier_cascade.encoder.pretrained import pretrained, silenced
+from pyterrier_cascade.encoder.pair_model import PairModel
+from pyterrier_cascade.encoder.pretrained import config_fields, fast_tokenizer, fixed_seed, pretrained, silenced
+from pyterrier_cascade.registry import refuse_others
 
 
 class CascadeConfig(transformers.PretrainedConfig):
-    """What a Cascade Transformer is made of.
+    """The configuration of a Cascade Transformer.
 
     Args:
         encoder: The configuration of the Hugging Face encoder, as a dictionary with ``model_type``.
-        layers: The layers that are read by a head, ascending; the last is the encoder's last (CT-9).
+        layers: The layers that a head reads, ascending; the last is the encoder's last (CT-9).
         pooling: How a head reads a layer: ``"mean_nocls"``, ``"mean"`` or ``"cls"`` (CT-10).
         head_width: The hidden units of a head (CT-12).
         outputs: The logits of a head: 2 with a softmax, or 1 with a sigmoid (CT-12).
         dropout: Of the heads (CT-13); the encoder has its own.
-        trained_on: What the heads were trained on, for the model card; empty while they are not trained.
+        trained_on: The record of the heads' training (:class:`~pyterrier_cascade.model.TrainedOn`); empty before it.
     """
 
     model_type = "cascade_transformer"
@@ -98,13 +99,14 @@ class CascadeTransformer(transformers.PreTrainedModel):
             **inputs: The encoder's: ``input_ids`` ``(n, longest)`` and so on.
         """
         wanted, layers = range(len(self.heads)) if heads is None else heads, self.config.layers
-        owner, name = layers_of(self.encoder)
+        family = family_of(self.encoder.config)
+        owner, name = family.layer_list(self.encoder)
         every, states, hooks = getattr(owner, name), {}, []
 
-        def note(layer):
+        def keep_states(layer):
             def hook(module, given, output):
                 states[layer] = output[0] if isinstance(output, tuple) else output
-                # What lies above goes on from a copy that leads no gradient back.
+                # The layers above go on from a copy without gradient.
                 if stop_gradient:
                     cut = states[layer].detach()
                     return (cut, *output[1:]) if isinstance(output, tuple) else cut
@@ -113,7 +115,7 @@ class CascadeTransformer(transformers.PreTrainedModel):
 
         deepest = layers[wanted[-1]]
         before = [layer for layer in layers if layer < deepest]
-        hooks = [every[layer - 1].register_forward_hook(note(layer)) for layer in before]
+        hooks = [every[layer - 1].register_forward_hook(keep_states(layer)) for layer in before]
         setattr(owner, name, every[:deepest])
         try:
             last = self.encoder(**inputs).last_hidden_state
@@ -121,14 +123,14 @@ class CascadeTransformer(transformers.PreTrainedModel):
             setattr(owner, name, every)
             for hook in hooks:
                 hook.remove()
-        norm = getattr(self.encoder, "final_norm", nn.Identity())
+        norm = family.final_norm(self.encoder)
         mask = inputs["attention_mask"]
         read = {layers.index(layer): norm(states[layer]) for layer in before} | {wanted[-1]: last}
         return [self.heads[head](pooled(read[head], mask, self.config.pooling)) for head in wanted]
 
 
 def pooled(states: torch.Tensor, mask: torch.Tensor, pooling: str) -> torch.Tensor:
-    """Returns what a head reads, ``(n, width)``: means are over real symbols only (CT-10).
+    """Returns the pooled states that a head reads, ``(n, width)``; pads take no part in means (CT-10).
 
     Args:
         states: ``(n, longest, width)``.
@@ -142,46 +144,32 @@ def pooled(states: torch.Tensor, mask: torch.Tensor, pooling: str) -> torch.Tens
     return (states[:, skipped:] * weights).sum(1) / weights.sum(1)
 
 
-class Relevance(nn.Module):
-    """A head as the engine runs it: from pooled states ``(n, width)`` to the log-odds of relevance ``(n,)``.
-
-    Args:
-        module: From pooled states to logits.
-    """
-
-    def __init__(self, module: nn.Module):
-        super().__init__()
-        self.module = module
-
-    def forward(self, pooled: torch.Tensor) -> torch.Tensor:
-        """Returns the log-odds: the order of p(positive), without its rounding to 1 (CT-12)."""
-        return relevance(self.module(pooled))
-
-
-@dataclass
 class CascadeModel(PairModel):
     """A Cascade Transformer with its tokenizer."""
+
+    @property
+    def heads(self) -> list[Head]:
+        """The heads, for the engine."""
+        config = self.module.config
+        return [
+            Head(layer, config.pooling, Relevance(head))
+            for layer, head in zip(config.layers, self.module.heads, strict=True)
+        ]
+
+    @property
+    def head_layers(self) -> tuple[int, ...]:
+        """The layers that heads read, ascending."""
+        return tuple(self.module.config.layers)
 
     @property
     def encoder_config(self) -> transformers.PretrainedConfig:
         """The encoder's configuration."""
         return self.module.encoder.config
 
-    @cached_property
-    def head_layers(self) -> tuple[int, ...]:
-        """The layers that heads read, ascending."""
-        return tuple(self.module.config.layers)
-
-    @property
-    def heads(self) -> list[Head]:
-        """The heads, for the engine."""
-        pooling, modules = self.module.config.pooling, self.module.heads
-        return [Head(layer, pooling, Relevance(head)) for layer, head in zip(self.head_layers, modules, strict=True)]
-
-
-def default_layers(depth: int) -> tuple[int, ...]:
-    """Returns where heads are by default: 4, 6, 8, 10 and 12 of 12 layers (CT-7), and alike for other depths."""
-    return tuple(sorted({max(1, depth * sixths // 6) for sixths in range(2, 7)}))
+    def describe(self) -> dict[str, Any]:
+        """Returns what ``info`` prints of the model."""
+        config = self.module.config
+        return super().describe() | {"outputs": config.outputs, "trained_on": config.trained_on or None}
 
 
 def load(
@@ -195,29 +183,28 @@ def load(
 
     Args:
         source: A folder or a Hub name.
-        layers: Where the heads are; those of the checkpoint, or for a bare encoder :func:`default_layers`.
+        layers: The layers with heads; unless given, the checkpoint's, or for a bare encoder
+            :func:`~pyterrier_cascade.early_exit.policy.default_heads`.
         pooling: How heads read; as the checkpoint says, or for a bare encoder ``"mean_nocls"`` (CT-10).
         outputs: The logits of a head, 1 or 2; as the checkpoint says, or for a bare encoder 2 (CT-12).
         trust_remote_code: Whether code that comes with a bare encoder may run.
     """
     check_folder(source)
     check_heads(layers, pooling, outputs)
-    found, _ = transformers.PretrainedConfig.get_config_dict(source)
+    found = config_fields(source)
+    refuse_others(source, "Cascade", found)
     with silenced():
         if found.get("model_type") == CascadeConfig.model_type:
             module, untrained = _saved(source, {"layers": layers, "pooling": pooling, "outputs": outputs})
         else:
             module = _fresh(source, layers, pooling or POOLINGS[0], outputs or 2, trust_remote_code)
             untrained = f"the heads of {source!r} at layers {tuple(module.config.layers)} are fresh"
-    tokenizer = transformers.AutoTokenizer.from_pretrained(source, trust_remote_code=trust_remote_code)
-    if not tokenizer.is_fast:
-        raise ValueError(f"{source!r} has no fast tokenizer; save one beside it (tokenizer.json)")
-    return CascadeModel(module.eval(), tokenizer, untrained)
+    return CascadeModel(module.eval(), fast_tokenizer(source, trust_remote_code), untrained)
 
 
 def _saved(source: str, wanted: dict) -> tuple[CascadeTransformer, str | None]:
     config = CascadeConfig.from_pretrained(source)
-    check_family(config.encoder_config)
+    family_of(config.encoder_config)
     check_heads(tuple(config.layers), config.pooling, config.outputs)
     _check_depth(config.layers, config.encoder_config, source)
     for name, value in wanted.items():
@@ -246,20 +233,18 @@ def _fresh(
 ) -> CascadeTransformer:
     trust = {"trust_remote_code": trust_remote_code}
     encoder_config = transformers.AutoConfig.from_pretrained(source, **trust)
-    check_family(encoder_config)
-    layers = default_layers(encoder_config.num_hidden_layers) if layers is None else tuple(layers)
+    family_of(encoder_config)
+    layers = default_heads(encoder_config.num_hidden_layers) if layers is None else tuple(layers)
     _check_depth(layers, encoder_config, source)
     encoder = pretrained(transformers.AutoModel, source, config=encoder_config, dtype=torch.float32, **trust)
     config = CascadeConfig(
-        # Where the encoder lay here is nobody else's concern.
+        # The path of the encoder on this machine concerns nobody else.
         encoder={name: value for name, value in encoder.config.to_dict().items() if name != "_name_or_path"},
         layers=layers,
         pooling=pooling,
         outputs=outputs,
     )
-    # Fresh heads are drawn alike every time, so that two rankers on the same bare encoder are the same ranker.
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(0)
+    with fixed_seed():
         module = CascadeTransformer(config).float()
     module.encoder.load_state_dict(encoder.state_dict(), strict=False)
     return module

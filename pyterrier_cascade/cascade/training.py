@@ -5,10 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 
 from pyterrier_cascade.checks import check_choices
-from pyterrier_cascade.crossencoder.model import loss
+from pyterrier_cascade.training.losses import cross_entropy, distillation
 from pyterrier_cascade.training.settings import Training
 
 HEADS = ("joint", "distilled", "sampled")
@@ -17,7 +16,7 @@ SAMPLING = ("uniform", "round_robin", "early_bias")
 
 @dataclass(frozen=True, repr=False)
 class CascadeTraining(Training):
-    """How a cascade's ``fit`` trains: what :class:`~pyterrier_cascade.Training` says, and how heads share the steps.
+    """How a cascade's ``fit`` trains: the settings of :class:`~pyterrier_cascade.Training`, and how heads share steps.
 
     ``"joint"`` is the default because over three seeds it had the best development MAP (``benchmarks/results``). Unless
     ``head_learning_rate`` is given, heads learn at ten times the encoder's rate. 6e-5 does well for a small encoder.
@@ -32,7 +31,7 @@ class CascadeTraining(Training):
         bias_epochs: With ``"early_bias"``, for how many epochs; then all are equally likely.
         stop_gradient: Whether a head trains only the layers above the head before it; the paper's ablation, which
             harms the later heads (CT-17).
-        temperature: What scores are divided by, if distilled.
+        temperature: The divisor of scores, if distilled.
         watch: The layer whose head's development MAP chooses the weights and ends the training; the last by default.
     """
 
@@ -98,37 +97,16 @@ def loss_of(settings: CascadeTraining, n_heads: int, batches_of_epochs: Sequence
 
         def compute(module, inputs, labels, number):
             (logits,) = module(heads=[int(heads[number])], stop_gradient=settings.stop_gradient, **inputs)
-            return loss(logits, labels)
+            return cross_entropy(logits, labels)
 
         return compute
 
     def compute_all(module, inputs, labels, number):
         logits = module(stop_gradient=settings.stop_gradient, **inputs)
-        losses = torch.stack([loss(one, labels) for one in logits])
+        losses = torch.stack([cross_entropy(one, labels) for one in logits])
         if settings.heads == "distilled" and n_heads > 1:
             lessons = [distillation(one, logits[-1], settings.temperature) for one in logits[:-1]]
             losses = torch.cat([(losses[:-1] + torch.stack(lessons)) / 2, losses[-1:]])
         return losses.mean()
 
     return compute_all
-
-
-def distillation(student: torch.Tensor, teacher: torch.Tensor, temperature: float) -> torch.Tensor:
-    """Returns how far a head is from a later one: the mean KL divergence of softened classes, times temperature².
-
-    The later head learns nothing from it.
-
-    Args:
-        student: Logits ``(n, outputs)`` of one or two classes.
-        teacher: The later head's, likewise.
-        temperature: What both are divided by; the square keeps the gradient's size (Hinton et al., 2015).
-    """
-
-    def classes(logits: torch.Tensor) -> torch.Tensor:
-        logits = logits.float()
-        if logits.shape[1] == 1:
-            logits = torch.cat([torch.zeros_like(logits), logits], 1)
-        return F.log_softmax(logits / temperature, 1)
-
-    divergence = F.kl_div(classes(student), classes(teacher.detach()), reduction="batchmean", log_target=True)
-    return divergence * temperature**2

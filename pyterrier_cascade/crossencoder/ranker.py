@@ -1,7 +1,5 @@
 """The monolithic reranker over results frames."""
 
-import warnings
-
 import numpy as np
 import pandas as pd
 import pyterrier as pt
@@ -13,7 +11,9 @@ from pyterrier_cascade.crossencoder import model as crossencoder
 from pyterrier_cascade.encoder.device import device_of
 from pyterrier_cascade.encoder.engine import run
 from pyterrier_cascade.encoder.pairs import TokenPairs
+from pyterrier_cascade.model import TrainedOn
 from pyterrier_cascade.pair_ranker import ROWS, PairRanker
+from pyterrier_cascade.training.losses import cross_entropy
 from pyterrier_cascade.training.settings import Training
 
 PASSAGES = {"first": None, "max": np.maximum, "mean": np.add}
@@ -34,8 +34,8 @@ class CrossEncoder(PairRanker):
             which gets a fresh head to be trained.
         max_length: The most tokens of query and document together; only the document is cut. By default 512, or
             what the encoder has positions for if that is less.
-        passages: What a longer document's score is: that of its ``"first"`` passage (the rest is cut off), or the
-            ``"max"`` or ``"mean"`` over all its passages.
+        passages: How a document longer than the limit is scored: by its ``"first"`` passage (the rest is cut off), or
+            by the ``"max"`` or ``"mean"`` of the scores of all its passages.
         engine: ``"torch"``, or ``"openvino"`` (extra ``openvino``) for the most speed on a CPU.
         precision: ``"fp32"``, ``"bf16"`` (where the hardware has it), or with OpenVINO ``"int8"`` and ``"mixed"``,
             which spares the most sensitive third of the weights. These two are calibrated on the first candidates
@@ -62,7 +62,7 @@ class CrossEncoder(PairRanker):
         training: Training = Training(),
     ):
         check_choices(passages=(passages, PASSAGES))
-        self.model = model if isinstance(model, Checkpoint) else Checkpoint(crossencoder.load, model)
+        self.model = Checkpoint.of(crossencoder.load, model, "CrossEncoder")
         self.max_length, self.passages, self.engine, self.precision = max_length, passages, engine, precision
         self.device, self.token_budget, self.verbose = device, token_budget, verbose
         self.text_field, self.training = text_field, training
@@ -78,7 +78,7 @@ class CrossEncoder(PairRanker):
         trust_remote_code: bool = False,
         **settings,
     ) -> "CrossEncoder":
-        """Returns a ranker on the weights in a folder or on the Hub; nothing is loaded before they are needed.
+        """Returns a ranker on the weights in a folder or on the Hub; the weights are read when they are needed.
 
         Args:
             name_or_path: A folder, or a name on the Hugging Face Hub.
@@ -116,8 +116,7 @@ class CrossEncoder(PairRanker):
     def relevance(self, frame: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Returns each row's score, its inputs (a long document may be several), and their tokens, each ``(n,)``."""
         model = self.model.loaded
-        if model.untrained:
-            warnings.warn(f"{model.untrained}: train it with fit() before its scores mean anything", stacklevel=4)
+        model.warn_if_untrained()
         scores, n_inputs, n_tokens = np.empty(len(frame)), np.empty(len(frame)), np.empty(len(frame))
         queries, texts = self._texts(frame)
         with pt.tqdm(total=len(frame), desc="CrossEncoder", unit="pair", disable=not self.verbose) as bar:
@@ -134,9 +133,8 @@ class CrossEncoder(PairRanker):
 
     def _relevance(self, pairs: TokenPairs, engine: str, precision: str, progress=lambda n_done: None) -> np.ndarray:
         """Returns the score of each row, ``(n_rows,)``, over its passages."""
-        scores = run(self._executor(engine, precision, pairs), pairs, budget=self.token_budget, progress=progress)[
-            :, 0
-        ].astype(np.float64)
+        executor = self._executor(engine, precision, pairs)
+        scores = run(executor, pairs, budget=self.token_budget, progress=progress)[:, 0].astype(np.float64)
         if self.passages == "first":
             return scores
         counts = np.bincount(pairs.owner)
@@ -145,14 +143,14 @@ class CrossEncoder(PairRanker):
 
     def train(self, train: pd.DataFrame, dev: pd.DataFrame | None, dev_qrels: pd.DataFrame | None) -> None:
         """Trains all layers and the head on labelled pairs; a long document is its first passage (TA-2)."""
-        from pyterrier_cascade.training.trainer import Examples, train_model
+        from pyterrier_cascade.training.trainer import LabelledPairs, train_model
 
         labels, questions = train["label"].to_numpy(dtype=np.int64), frames.Blocks.of(train).codes
-        examples = Examples(self._tokenize(*self._texts(train)), labels, questions)
+        examples = LabelledPairs(self._tokenize(*self._texts(train)), labels, questions)
         dev_pairs = None if dev is None else self._tokenize(*self._texts(dev), self.passages != "first")
 
         def measure_dev(precision: str) -> dict[str, float]:
-            # Weights that change all the time are not worth being compiled.
+            # Compiling weights that change with every update is not worth its time.
             scores = self._relevance(dev_pairs, "torch", precision)
             return {"dev_map": frames.mean_average_precision(dev, scores, dev_qrels)}
 
@@ -162,9 +160,9 @@ class CrossEncoder(PairRanker):
             self.training,
             epochs=examples.batches(self.training),
             device=device_of(self.device),
-            compute_loss=lambda module, inputs, labels, number: crossencoder.loss(module(**inputs).logits, labels),
+            compute_loss=lambda module, inputs, labels, number: cross_entropy(module(**inputs).logits, labels),
             measure_dev=measure_dev if dev is not None else None,
             dev=frames.digest([dev, dev_qrels], self.text_field, self.passages, self._limit()),
             verbose=self.verbose,
         )
-        self.model.mark_fitted(history, head_trained=True)
+        self.model.mark_fitted(history, TrainedOn.of(questions, labels, self.training))

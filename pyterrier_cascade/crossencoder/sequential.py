@@ -4,6 +4,7 @@ import contextlib
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,15 +12,16 @@ import pyterrier as pt
 import transformers
 
 from pyterrier_cascade import frames
-from pyterrier_cascade.cascade.model import default_layers
 from pyterrier_cascade.crossencoder.ranker import CrossEncoder
-from pyterrier_cascade.early_exit import pruning
-from pyterrier_cascade.early_exit.ranker import Judged, Plan, Staged
+from pyterrier_cascade.early_exit.groups import batches
+from pyterrier_cascade.early_exit.policy import Plan, Policy, default_heads
+from pyterrier_cascade.early_exit.pruning import scores_in_turn
+from pyterrier_cascade.early_exit.ranker import EarlyExitRanker, HeadScores
 
 FOLDER = "layers-{:02d}"
 
 
-class SequentialReranker(Staged, pt.Estimator):
+class SequentialReranker(EarlyExitRanker, pt.Estimator):
     """Reranks by several models, each of more layers than the one before and for fewer candidates.
 
     The baseline that the Cascade Transformer is measured against: every model reads the survivors from the start, which
@@ -30,32 +32,16 @@ class SequentialReranker(Staged, pt.Estimator):
 
     Args:
         models: Cross-encoders in order of their layers.
-        alpha: The fraction of a query's candidates that each model but the last drops; one number, or one for each.
-        counts: How many candidates each model but the last keeps, in place of ``alpha``.
-        plan: The layers of the models that are asked; all models by default.
-        batch_size: Judge so many of a query's candidates at a time; all by default (CT-26).
-        rounding: Of the number that goes on: ``"floor"`` of the discards, or ``"nearest"`` (CT-25).
-        exited: ``"below"`` returns all candidates, ``"drop"`` those alone that reach the last model (CT-28).
+        **policy: Who leaves early: the settings of :class:`~pyterrier_cascade.early_exit.policy.Policy`, ``alpha``,
+            ``counts``, ``plan``, ``batch_size``, ``rounding`` and ``exited``.
     """
 
     reuses_encodings = False
 
-    def __init__(
-        self,
-        models: Sequence[CrossEncoder],
-        *,
-        alpha: float | Sequence[float] = 0.0,
-        counts: Sequence[int] | None = None,
-        plan: Sequence[int] | None = None,
-        batch_size: int | None = None,
-        rounding: str = "floor",
-        exited: str = "below",
-    ):
-        self.models = tuple(models)
-        self.keep_plan(alpha, counts, plan, batch_size, rounding, exited)
+    def __init__(self, models: Sequence[CrossEncoder], **policy: Any):
+        self.models, self.policy = tuple(models), Policy(**policy)
         if not self.models or len({model.text_field for model in self.models}) > 1:
             raise ValueError("give one or more models that read the same text_field")
-        self.check_settings()
 
     @classmethod
     def from_pretrained(
@@ -80,11 +66,11 @@ class SequentialReranker(Staged, pt.Estimator):
                 )
             return cls([CrossEncoder.from_pretrained(str(folder), **models) for folder in saved], **settings)
         if layers is None:
-            layers = default_layers(transformers.AutoConfig.from_pretrained(name_or_path).num_hidden_layers)
+            layers = default_heads(transformers.AutoConfig.from_pretrained(name_or_path).num_hidden_layers)
         return cls([CrossEncoder.from_pretrained(name_or_path, layers=n, **models) for n in layers], **settings)
 
     def save_pretrained(self, path: str) -> None:
-        """Writes each model into a folder of its own under ``path``, in the place of those that were saved there."""
+        """Writes each model into a folder of its own under ``path`` and removes models that were saved there before."""
         folders = [Path(path) / FOLDER.format(layers) for layers in self.head_layers]
         for folder, model in zip(folders, self.models, strict=True):
             model.save_pretrained(str(folder))
@@ -106,7 +92,7 @@ class SequentialReranker(Staged, pt.Estimator):
         return self(models=models)
 
     def apart(self):
-        """Returns the reranker on weights of its own, which are those of now."""
+        """Returns the reranker on a copy of its present weights."""
         return self(models=[model.apart() for model in self.models])
 
     def loaded_from(self, path: str):
@@ -138,23 +124,32 @@ class SequentialReranker(Staged, pt.Estimator):
         """The layers of the full encoder."""
         return max(model.model.loaded.full_layers for model in self.models)
 
+    def weight_holders(self) -> tuple[CrossEncoder, ...]:
+        """Returns the models."""
+        return self.models
+
     @property
     def weights(self) -> tuple:
-        """What names the weights."""
+        """The names of the models' weights."""
         return tuple(model.model for model in self.models)
 
+    @property
+    def relevant_from(self) -> int:
+        """The least label that counts as relevant in training and development data."""
+        return self.models[-1].relevant_from
+
     def fingerprint(self) -> str:
-        """Returns a hash of the weights, and of the settings that scores depend on."""
+        """Returns a hash of the weights and of the settings that scores depend on."""
         names = ("max_length", "engine", "precision", "text_field", "passages")
         return " ".join(
             f"{model.model.fingerprint} {[getattr(model, name) for name in names]} {model.calibrated_on()}"
             for model in self.models
         )
 
-    def judge(self, frame: pd.DataFrame, blocks: frames.Blocks, plan: Plan, prune: bool = True) -> Judged:
-        """Returns the candidates' scores by each model that they come to."""
+    def head_scores(self, frame: pd.DataFrame, blocks: frames.Blocks, plan: Plan, prune: bool = True) -> HeadScores:
+        """Returns the scores that each model gives to the candidates that it reads."""
         rows = frames.ranking(frame, blocks, np.zeros(len(frame)))
-        groups = pruning.batches(blocks.codes[rows], plan.batch_size)
+        groups = batches(blocks.codes[rows], plan.batch_size)
         models, n_tokens = dict(zip(self.head_layers, self.models, strict=True)), np.empty(len(rows))
 
         def scores_of(number: int, alive: np.ndarray) -> np.ndarray:
@@ -166,10 +161,10 @@ class SequentialReranker(Staged, pt.Estimator):
                 n_tokens[alive] = tokens
             return found
 
-        return Judged(rows, pruning.in_turn(groups, plan.cutoffs, plan.rounding, scores_of, prune), n_tokens)
+        return HeadScores(rows, scores_in_turn(plan, groups, scores_of, prune), n_tokens)
 
     def fit(self, topics_or_res_tr, qrels_tr, topics_or_res_va=None, qrels_va=None):
-        """Trains each model by itself on the same candidates (CT-6); what is given says ``CrossEncoder.fit``."""
+        """Trains each model by itself on the same candidates (CT-6), with the arguments of ``CrossEncoder.fit``."""
         with self._together() as models:
             for model in models:
                 model.fit(topics_or_res_tr, qrels_tr, topics_or_res_va, qrels_va)
@@ -184,7 +179,7 @@ class SequentialReranker(Staged, pt.Estimator):
 
     @contextlib.contextmanager
     def _together(self) -> Iterator[list[CrossEncoder]]:
-        """Yields the models, each with a folder of its own; after an error all of them are as they were before."""
+        """Yields the models, each with a checkpoint folder of its own; an error inside restores all of them."""
         folders = [model.training.folder for model in self.models]
         shared = [folder is not None and folders.count(folder) > 1 for folder in folders]
         with contextlib.ExitStack() as stack:

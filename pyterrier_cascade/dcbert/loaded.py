@@ -17,8 +17,8 @@ from pyterrier_cascade.checkpoint import weights_of
 from pyterrier_cascade.dcbert import late
 from pyterrier_cascade.dcbert import model as dcbert
 from pyterrier_cascade.dcbert.interaction import Interaction, tensor
-from pyterrier_cascade.dcbert.model import DCBert, Encoded, length_limit
-from pyterrier_cascade.encoder.families import Weights, post_norm_layers
+from pyterrier_cascade.dcbert.model import DCBert, Encoded
+from pyterrier_cascade.encoder.families import Weights, family_of, position_limit
 from pyterrier_cascade.encoder.linear import linear_for
 from pyterrier_cascade.encoder.pairs import TokenPairs
 from pyterrier_cascade.encoder.texts import TextEncoder
@@ -65,7 +65,7 @@ class DCBertModel:
     @cached_property
     def length_limit(self) -> int:
         """The most tokens of question and document together."""
-        return length_limit(self.module.config.encoder_config())
+        return position_limit(self.module.config.encoder_config())
 
     @cached_property
     def width(self) -> int:
@@ -120,7 +120,7 @@ def load(source: str, **parts) -> DCBertModel:
 def _scorer(joint: nn.Module, device: torch.device) -> Scorer:
     if isinstance(joint, dcbert.JointLayers):
         make = linear_for(device, torch.float32)
-        layers = post_norm_layers(joint.encoder, Weights(device, torch.float32, make))
+        layers = family_of(joint.encoder.config).layers(joint.encoder, Weights(device, torch.float32, make))
         join = Interaction(layers, joint.positions.weight, joint.types.weight, joint.head, device)
         if joint.late is None:
             return join.score

@@ -14,7 +14,8 @@ from transformers.activations import ACT2FN
 from pyterrier_cascade.checkpoint import check_folder
 from pyterrier_cascade.checks import check_choices
 from pyterrier_cascade.dcbert.variants import LinearInteraction, LSTMInteraction
-from pyterrier_cascade.encoder.families import PADDING_FIRST, Parts, activation_of, check_family, layers_of, parts_of
+from pyterrier_cascade.encoder.families import family_of, position_limit
+from pyterrier_cascade.encoder.families.base import LayerParts
 from pyterrier_cascade.encoder.pretrained import pretrained, silenced
 
 INTERACTIONS = ("transformer", "linear", "lstm")
@@ -182,17 +183,17 @@ class JointLayers(nn.Module):
         self.encoder.embeddings = _AsTheyAre()
         if hasattr(self.encoder, "embeddings_project"):
             del self.encoder.embeddings_project
-        self.activation = ACT2FN[activation_of(config)]
-        self.dropout = config.dropout if config.model_type == "distilbert" else config.hidden_dropout_prob
-        self.positions = nn.Embedding(length_limit(config), config.hidden_size)
+        self.activation = ACT2FN[family_of(config).activation(config)]
+        self.dropout = family_of(config).dropout(config)
+        self.positions = nn.Embedding(position_limit(config), config.hidden_size)
         self.types = nn.Embedding(2, config.hidden_size)
         self.head = Comparison(config.hidden_size, "compare" if head == "late" else head)
         self.late = nn.Parameter(torch.ones(())) if head == "late" else None
 
     @property
-    def layers(self) -> list[Parts]:
+    def layers(self) -> list[LayerParts]:
         """The K layers."""
-        return parts_of(self.encoder)
+        return family_of(self.encoder.config).layer_parts(self.encoder)
 
     def forward(
         self, questions: Encoded, documents: Encoded, question_of: torch.Tensor, document_of: torch.Tensor
@@ -219,7 +220,7 @@ class JointLayers(nn.Module):
             late = LATE_SCALE * self.late * late_interaction(states, n, real & ~in_question)
         states = states + self.positions(place) + self.types((~in_question).long())
         if len(self.layers) > 1:
-            owner, name = layers_of(self.encoder)
+            owner, name = family_of(self.encoder.config).layer_list(self.encoder)
             every = getattr(owner, name)
             setattr(owner, name, every[:-1])
             try:
@@ -291,12 +292,6 @@ class Comparison(nn.Module):
         if self.kind == "compare":
             read += [question * document, (question - document).abs()]
         return self.out(self.hidden(torch.cat(read, -1)).tanh())[:, 0]
-
-
-def length_limit(config: transformers.PretrainedConfig) -> int:
-    """Returns the most tokens that an encoder has positions for."""
-    # RoBERTa's positions start behind its padding id.
-    return config.max_position_embeddings - (config.pad_token_id + 1 if config.model_type in PADDING_FIRST else 0)
 
 
 def load(
@@ -371,8 +366,8 @@ def _saved(source: str, wanted: dict) -> tuple[DCBert, str | None]:
 def _fresh(source: str, parts: dict, trust_remote_code: bool) -> DCBert:
     trust = {"trust_remote_code": trust_remote_code}
     encoder_config = transformers.AutoConfig.from_pretrained(source, **trust)
-    check_family(encoder_config)
-    if encoder_config.model_type == "modernbert":
+    family = family_of(encoder_config)
+    if not family.has_position_table:
         raise ValueError(
             f"{source!r} is a ModernBERT, which has no table of positions to start the global ones from (DC-5); "
             "use a BERT, RoBERTa, XLM-R, ELECTRA, DistilBERT or MiniLM"
@@ -398,7 +393,8 @@ def _fresh(source: str, parts: dict, trust_remote_code: bool) -> DCBert:
 @torch.no_grad()
 def _start(joint: JointLayers, pretrained: transformers.PreTrainedModel) -> None:
     """Gives joint layers the last ones of a pre-trained encoder, and its positions and types (DC-5)."""
-    (owner, name), (source, _) = layers_of(joint.encoder), layers_of(pretrained)
+    family = family_of(pretrained.config)
+    (owner, name), (source, _) = family.layer_list(joint.encoder), family.layer_list(pretrained)
     layers = getattr(owner, name)
     for own, given in zip(layers, getattr(source, name)[-len(layers) :], strict=True):
         own.load_state_dict(copy.deepcopy(given.state_dict()))

@@ -131,19 +131,27 @@ class _Segments:
         self.numbers = np.repeat(np.arange(self.n), self.sizes)
 
     def counted(self, flags: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Returns how many are set up to each place ``(n_prefixes, n)``, before each segment, and in it ``(n_prefixes, n)``."""
+        """Counts flags that are set, for each prefix.
+
+        Args:
+            flags: ``(n_prefixes, n)``.
+
+        Returns:
+            The number of flags set up to each place ``(n_prefixes, n)``; before each segment, and in each segment
+            ``(n_prefixes, n_segments)``.
+        """
         counted = np.cumsum(flags, axis=1, dtype=np.int32)
         ends = counted[:, self.starts + self.sizes - 1]
         before = np.concatenate([np.zeros_like(ends[:, :1]), ends[:, :-1]], 1)
         return counted, before, ends - before
 
     def places(self, rows: np.ndarray, order: np.ndarray, flags: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the places of some rows among those of their segment that are set, from 0, and how many these are.
+        """Returns the places of some rows among the set rows of their segment, from 0, and how many rows are set there.
 
         Args:
             rows: The rows ``(n_rows,)``.
             order: All rows in the order that counts, segment by segment ``(n,)``.
-            flags: Which are set, in this order ``(n_prefixes, n)``.
+            flags: The rows that are set, in this order ``(n_prefixes, n)``.
         """
         counted, before, sizes = self.counted(flags)
         at = np.empty_like(order)

@@ -120,6 +120,11 @@ class PolicySetting:
         ranker.policy = replace(ranker.policy, **{self.name: value})
 
 
+def default_heads(depth: int) -> tuple[int, ...]:
+    """Returns where heads stand by default: after layers 4, 6, 8, 10 and 12 of 12 (CT-7), alike for other depths."""
+    return tuple(sorted({max(1, depth * sixths // 6) for sixths in range(2, 7)}))
+
+
 def are_layers(values: object) -> bool:
     """Returns whether values are numbers of layers in ascending order."""
     return np.ndim(values) == 1 and len(values) > 0 and all(map(is_count, values)) and bool((np.diff(values) > 0).all())

@@ -69,7 +69,8 @@ class FractionCutoff(pt.Transformer):
 
     def __repr__(self):
         """Returns an expression that makes the cutoff again."""
-        return f"FractionCutoff({self.fraction!r}{', rounding=' + repr(self.rounding) if self.rounding != 'floor' else ''})"
+        rounding = "" if self.rounding == "floor" else f", rounding={self.rounding!r}"
+        return f"FractionCutoff({self.fraction!r}{rounding})"
 
     def schematic(self, *, input_columns=None) -> dict:
         """Returns the box that PyTerrier draws."""

@@ -11,8 +11,8 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_cascade.early_exit.grid import GridResult, run_grid
-from pyterrier_cascade.early_exit.rank_measures import MEASURES, NOWHERE, Judgements
 from pyterrier_cascade.early_exit.policy import Policy
+from pyterrier_cascade.early_exit.rank_measures import MEASURES, NOWHERE, Judgements
 from pyterrier_cascade.early_exit.ranker import layers_run
 from pyterrier_cascade.measures.cost import RelativeCost, RelativeTokenCost, Survival
 from pyterrier_cascade.measures.names import parse_measures

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from pyterrier_cascade.encoder.chunks import chunks, waves
-from pyterrier_cascade.encoder.families import Head
+from pyterrier_cascade.encoder.heads import Head
 from pyterrier_cascade.encoder.pairs import TokenPairs
 from pyterrier_cascade.encoder.wave_states import WaveStates
 

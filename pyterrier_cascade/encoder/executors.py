@@ -9,7 +9,7 @@ from torch import nn
 
 from pyterrier_cascade.checks import check_choices
 from pyterrier_cascade.encoder.device import device_of
-from pyterrier_cascade.encoder.families import Head
+from pyterrier_cascade.encoder.heads import Head
 from pyterrier_cascade.encoder.openvino_executor import CALIBRATED, CALIBRATION, OpenVINOExecutor
 from pyterrier_cascade.encoder.openvino_graphs import check_installed
 from pyterrier_cascade.encoder.pairs import TokenPairs

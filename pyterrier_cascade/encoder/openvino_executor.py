@@ -12,7 +12,9 @@ from torch import nn
 from pyterrier_cascade.encoder import openvino_graphs
 from pyterrier_cascade.encoder.chunks import chunks
 from pyterrier_cascade.encoder.device import has_bf16
-from pyterrier_cascade.encoder.families import Embeddings, Head, Weights, take_apart
+from pyterrier_cascade.encoder.families import Weights, take_apart
+from pyterrier_cascade.encoder.families.base import Embeddings
+from pyterrier_cascade.encoder.heads import Head
 from pyterrier_cascade.encoder.layout import Padded
 from pyterrier_cascade.encoder.pairs import TokenPairs
 from pyterrier_cascade.encoder.wave_states import WaveStates

@@ -19,8 +19,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from pyterrier_cascade.encoder import families, layers, layout, linear
-from pyterrier_cascade.encoder.families import Encoder, Head
+from pyterrier_cascade.encoder import layers, layout, linear
+from pyterrier_cascade.encoder.families import Encoder, family_of
+from pyterrier_cascade.encoder.heads import Head
 from pyterrier_cascade.encoder.layout import Padded
 
 
@@ -206,8 +207,10 @@ def kept(folder: Path | None, make: Callable[[], list]) -> list:
 def fingerprint(encoder: nn.Module, heads: Sequence[Head], *more: np.ndarray) -> str:
     """Returns a digest of all that the graphs follow from: weights, heads, code, versions, and what else is given."""
     digest = hashlib.sha256()
-    of_heads = [sys.modules[name] for name in sorted({type(head.module).__module__ for head in heads})]
-    for code in (families, layers, layout, linear, sys.modules[__name__], *of_heads):
+    classes = {type(family_of(encoder.config)), Encoder}
+    classes |= {type(module) for head in heads for module in head.module.modules()}
+    ours = sorted(name for name in {one.__module__ for one in classes} if name.startswith("pyterrier_cascade."))
+    for code in (layers, layout, linear, sys.modules[__name__], *(sys.modules[name] for name in ours)):
         digest.update(inspect.getsource(code).encode())
     versions = [version(package) for package in ("openvino", "nncf", "torch")]
     config = encoder.config.to_dict() | {"_name_or_path": None}

@@ -28,6 +28,38 @@ def pretrained(cls: type, source: str, **options) -> Any:
         return cls.from_pretrained(source, use_safetensors=True, **options)
 
 
+def config_fields(source: str) -> dict[str, Any]:
+    """Returns the fields of the ``config.json`` in a folder or on the Hub."""
+    from transformers import PretrainedConfig
+
+    return PretrainedConfig.get_config_dict(source)[0]
+
+
+def fast_tokenizer(source: str, trust_remote_code: bool = False) -> Any:
+    """Returns the fast tokenizer in a folder or on the Hub, or raises where there is a slow one only.
+
+    Args:
+        source: The folder or the Hub name.
+        trust_remote_code: Whether code that comes with the model may run.
+    """
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=trust_remote_code)
+    if not tokenizer.is_fast:
+        raise ValueError(f"{source!r} has no fast tokenizer; save one beside it (tokenizer.json)")
+    return tokenizer
+
+
+@contextlib.contextmanager
+def fixed_seed() -> Iterator[None]:
+    """Draws fresh weights alike every time, so that two rankers on the same bare encoder are the same ranker."""
+    import torch
+
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(0)
+        yield
+
+
 @contextlib.contextmanager
 def undamaged(source: str) -> Iterator[None]:
     """Names the folder whose weights cannot be read inside.

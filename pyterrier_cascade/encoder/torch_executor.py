@@ -6,7 +6,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from pyterrier_cascade.encoder.families import Head, Weights, take_apart
+from pyterrier_cascade.encoder.families import Weights, take_apart
+from pyterrier_cascade.encoder.heads import Head
 from pyterrier_cascade.encoder.layout import Packed, Padded
 from pyterrier_cascade.encoder.linear import linear_for, with_linears
 from pyterrier_cascade.encoder.pairs import TokenPairs

@@ -1,4 +1,4 @@
-"""Every loss once: of single candidates, of pairs, of a question's list, and of a later head (CT-18, TA-2, DC-7, HR)."""
+"""Every loss once: of single candidates, of pairs, of a question's list, and of a later head."""
 
 import torch
 import torch.nn.functional as F

@@ -5,7 +5,6 @@ from typing import ClassVar
 
 from pyterrier_cascade.checks import KnownSettings, check_choices, is_count
 
-
 PRECISIONS = ("auto", "fp32", "bf16")
 
 
@@ -59,7 +58,9 @@ class Training(KnownSettings):
         counts = ("epochs", "tokens_per_batch", "accumulate", "patience", "evaluations_per_epoch", "save_every")
         for name in (*counts, "relevant_from"):
             if not is_count(getattr(self, name), least.get(name, 1)):
-                raise ValueError(f"{name} must be a whole number from {least.get(name, 1)}, not {getattr(self, name)!r}")
+                raise ValueError(
+                    f"{name} must be a whole number from {least.get(name, 1)}, not {getattr(self, name)!r}"
+                )
         for name in ("learning_rate", "head_learning_rate"):
             if getattr(self, name) is not None and not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be above 0, not {getattr(self, name)!r}")

@@ -30,7 +30,7 @@ BEST, RUN = "best.safetensors", "training.json"
 
 
 @dataclass(frozen=True)
-class Examples:
+class LabelledPairs:
     """Tokenised pairs with their labels and questions, each ``(n,)``."""
 
     pairs: TokenPairs
@@ -52,7 +52,7 @@ class Examples:
         ]
 
     def arrays(self) -> list[np.ndarray]:
-        """Returns what the examples are, to tell one training from another."""
+        """Returns the arrays that identify the examples, to tell one training from another."""
         return [self.pairs.columns["input_ids"], self.pairs.lengths, self.labels, self.questions]
 
     def collate(self, items: list[tuple[int, int]]) -> dict[str, torch.Tensor]:
@@ -80,7 +80,7 @@ class _Items:
 
 def train_model(
     module: torch.nn.Module,
-    examples: Examples,
+    examples: LabelledPairs,
     settings: Training,
     *,
     epochs: list[list[list[int]]],
@@ -286,7 +286,7 @@ def _folder(settings: Training):
     yield folder
 
 
-def _claim(folder: Path, settings: Training, module: torch.nn.Module, examples: Examples, dev: str | None) -> None:
+def _claim(folder: Path, settings: Training, module: torch.nn.Module, examples: LabelledPairs, dev: str | None) -> None:
     """Notes in the folder what is trained there; another training there is an error, not a wrong continuation."""
     run, note = identity(settings, module, examples.arrays(), dev), folder / RUN
     if note.exists():

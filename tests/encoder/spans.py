@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from pyterrier_cascade.encoder.families import Head
+from pyterrier_cascade.encoder.heads import Head
 from pyterrier_cascade.encoder.pairs import TokenPairs
 
 LAYERS = (1, 2, 4)

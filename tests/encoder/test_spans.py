@@ -10,7 +10,8 @@ import transformers
 from pyterrier_cascade.crossencoder.model import load
 from pyterrier_cascade.encoder import linear, torch_executor
 from pyterrier_cascade.encoder.engine import run
-from pyterrier_cascade.encoder.families import Head, Weights, check_family, take_apart
+from pyterrier_cascade.encoder.families import Weights, family_of, take_apart
+from pyterrier_cascade.encoder.heads import Head
 from pyterrier_cascade.encoder.layout import POOLINGS, Packed, Padded
 from pyterrier_cascade.encoder.torch_executor import TorchExecutor
 from tests import tiny
@@ -169,9 +170,9 @@ def test_variants_that_would_score_wrongly_are_refused():
     config = transformers.BertConfig()
     config.position_embedding_type = "relative_key"
     with pytest.raises(ValueError, match="this bert encoder has 'relative_key' positions; only 'absolute'"):
-        check_family(config)
+        family_of(config)
     with pytest.raises(ValueError, match=re.escape("is a decoder (is_decoder=True in its config.json); give an")):
-        check_family(transformers.BertConfig(is_decoder=True))
+        family_of(transformers.BertConfig(is_decoder=True))
 
 
 def test_the_users_weights_are_not_moved_or_changed(encoder):

@@ -30,7 +30,8 @@ class Rule(ABC):
 
     @classmethod
     def check_all(cls, name: str, value: Any, rules: Sequence["Rule"]) -> None:
-        """Raises where the rules of all heads, each valid by itself, do not fit together."""
+        """Raises where the rules of all heads, each valid by itself, do not fit together; any rules fit by default."""
+        return
 
     @abstractmethod
     def survivors(self, groups: np.ndarray, scores: np.ndarray) -> np.ndarray:
