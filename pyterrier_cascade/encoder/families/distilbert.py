@@ -1,0 +1,48 @@
+"""DistilBERT: BERT's layers under other names, without token types."""
+
+from typing import Any
+
+from torch import nn
+
+from pyterrier_cascade.encoder.families.base import Encoder, LayerParts, PostNormFamily, Stack, Weights
+
+
+class DistilBert(PostNormFamily):
+    """DistilBERT."""
+
+    model_types = ("distilbert",)
+
+    def take_apart(self, encoder: nn.Module, weights: Weights) -> Encoder:
+        """Returns the encoder as layers that can be run one by one."""
+        tables = encoder.embeddings
+        embeddings = weights.embeddings(
+            {"input_ids": tables.word_embeddings, "positions": tables.position_embeddings}, tables.LayerNorm
+        )
+        return Encoder(embeddings, self.layers(encoder, weights), nn.Identity(), encoder.config.dim)
+
+    def layer_list(self, encoder: nn.Module) -> tuple[nn.Module, str]:
+        """Returns the module that holds an encoder's layers, and the name of its list of them."""
+        return encoder.transformer, "layer"
+
+    def layer_parts(self, encoder: nn.Module) -> list[LayerParts]:
+        """Returns the parts of each layer."""
+        return [
+            LayerParts(
+                *(layer.attention.q_lin, layer.attention.k_lin, layer.attention.v_lin),
+                *(layer.attention.out_lin, layer.sa_layer_norm),
+                *(layer.ffn.lin1, layer.ffn.lin2, layer.output_layer_norm),
+            )
+            for layer in encoder.transformer.layer
+        ]
+
+    def activation(self, config: Any) -> str:
+        """Returns the name of the activation behind a layer's ``up``."""
+        return config.activation
+
+    def dropout(self, config: Any) -> float:
+        """Returns the dropout of the layers."""
+        return config.dropout
+
+    def classifier(self, module: nn.Module) -> nn.Module:
+        """Returns dense layer, ReLU and classifier."""
+        return Stack((module.pre_classifier, False), (nn.ReLU(), False), (module.classifier, False))

@@ -1,0 +1,94 @@
+"""ModernBERT: norms first, rotary positions, gated feed-forward layers, and attention in windows."""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from pyterrier_cascade.encoder.families.base import Encoder, Family, Stack, Weights
+from pyterrier_cascade.encoder.layers import ModernLayer
+
+LOCAL, FULL = "sliding_attention", "full_attention"
+
+
+class ModernBert(Family):
+    """ModernBERT."""
+
+    model_types = ("modernbert",)
+    has_position_table = False
+
+    def take_apart(self, encoder: nn.Module, weights: Weights) -> Encoder:
+        """Returns the encoder as layers that can be run one by one."""
+        config, tables = encoder.config, encoder.embeddings
+        embeddings = weights.embeddings({"input_ids": tables.tok_embeddings}, tables.norm)
+        rotary: dict[str, tuple[torch.Tensor, ...]] = {}
+        layers = []
+        for layer in encoder.layers:
+            attention, feed = layer.attn, layer.mlp
+            kind = LOCAL if _is_local(layer) else FULL
+            if kind not in rotary:
+                rotary[kind] = tuple(table.to(weights.device) for table in _rotary(encoder, layer, kind))
+            qkv, bias = attention.Wqkv.weight, attention.Wqkv.bias
+            query, key_value = (
+                weights.raw(qkv[part], None if bias is None else bias[part])
+                for part in (slice(0, config.hidden_size), slice(config.hidden_size, None))
+            )
+            up, gate = feed.Wi.weight.chunk(2)
+            biases = (None, None) if feed.Wi.bias is None else feed.Wi.bias.chunk(2)
+            layers.append(
+                ModernLayer(
+                    weights.norm(layer.attn_norm),
+                    query,
+                    key_value,
+                    weights.linear(attention.Wo),
+                    weights.norm(layer.mlp_norm),
+                    weights.raw(up, biases[0], config.hidden_activation),
+                    weights.raw(gate, biases[1]),
+                    weights.linear(feed.Wo),
+                    *rotary[kind],
+                    config.num_attention_heads,
+                    config.local_attention // 2 if kind == LOCAL else None,
+                )
+            )
+        return Encoder(embeddings, layers, weights.norm(encoder.final_norm), config.hidden_size)
+
+    def layer_list(self, encoder: nn.Module) -> tuple[nn.Module, str]:
+        """Returns the module that holds an encoder's layers, and the name of its list of them."""
+        return encoder, "layers"
+
+    def final_norm(self, encoder: nn.Module) -> nn.Module:
+        """Returns the norm behind the last layer."""
+        return encoder.final_norm
+
+    def truncate(self, config: Any, layers: int) -> None:
+        """Changes a configuration to that of the first layers."""
+        super().truncate(config, layers)
+        if getattr(config, "layer_types", None):
+            config.layer_types = config.layer_types[:layers]
+
+    def classifier_pooling(self, config: Any) -> str:
+        """Returns how Hugging Face's classifier reads the last layer: the configuration says it."""
+        return config.classifier_pooling
+
+    def classifier(self, module: nn.Module) -> nn.Module:
+        """Returns prediction head and classifier."""
+        return Stack((module.head, False), (module.classifier, False))
+
+
+def _is_local(layer) -> bool:
+    """Returns whether the layer attends in a window only; transformers 4 and 5 say it differently."""
+    if hasattr(layer, "attention_type"):
+        return layer.attention_type == LOCAL
+    return layer.attn.local_attention != (-1, -1)
+
+
+def _rotary(encoder, layer, kind: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns the cosines and sines that the library itself computes, each ``(positions, head_width)``."""
+    positions = torch.arange(encoder.config.max_position_embeddings, device=encoder.final_norm.weight.device)[None]
+    like = encoder.final_norm.weight.detach().float()
+    shared = getattr(encoder, "rotary_emb", None)
+    if shared is not None:
+        cos, sin = shared(like, positions, kind)
+    else:
+        cos, sin = layer.attn.rotary_emb(like, position_ids=positions)
+    return cos[0], sin[0]

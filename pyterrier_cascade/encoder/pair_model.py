@@ -1,0 +1,64 @@
+"""An encoder over pairs of query and document, with one or several heads, in memory."""
+
+from abc import abstractmethod
+from functools import cached_property
+from typing import Any
+
+import transformers
+
+from pyterrier_cascade.encoder.executors import Executors
+from pyterrier_cascade.encoder.families import position_limit
+from pyterrier_cascade.encoder.heads import Head
+from pyterrier_cascade.model import LoadedModel
+
+
+class PairModel(LoadedModel):
+    """A Hugging Face module whose encoder the engine runs layer by layer; a subclass says which heads it has."""
+
+    @property
+    @abstractmethod
+    def heads(self) -> list[Head]:
+        """The heads, in order of their layers."""
+
+    @property
+    @abstractmethod
+    def encoder_config(self) -> transformers.PretrainedConfig:
+        """The configuration of the encoder."""
+
+    @cached_property
+    def executors(self) -> Executors:
+        """The executors of the encoder and its heads."""
+        return Executors(self.module.base_model, self.heads)
+
+    @property
+    def head_layers(self) -> tuple[int, ...]:
+        """The layers that heads read, ascending."""
+        return tuple(head.layer for head in self.heads)
+
+    @property
+    def layers(self) -> int:
+        """The layers that the encoder has."""
+        return self.encoder_config.num_hidden_layers
+
+    @property
+    def full_layers(self) -> int:
+        """The layers of the encoder that this one was cut from, by which relative cost is counted (CT-34)."""
+        return getattr(self.encoder_config, "full_layers", None) or self.layers
+
+    @property
+    def length_limit(self) -> int:
+        """The most tokens that the encoder has positions for and the tokenizer allows."""
+        most = self.tokenizer.model_max_length
+        return min(position_limit(self.encoder_config) or most, most)
+
+    def describe(self) -> dict[str, Any]:
+        """Returns what ``info`` prints of the model."""
+        return {
+            "encoder": self.encoder_config.model_type,
+            "layers": self.layers,
+            "full_layers": self.full_layers,
+            "width": self.encoder_config.hidden_size,
+            "heads": list(self.head_layers),
+            "pooling": self.heads[0].pooling,
+            "tokens": self.length_limit,
+        }
