@@ -81,7 +81,7 @@ class Policy(KnownSettings):
         found = {
             one.name: (value, _rules(one.metadata["rule"], one.name, value, self.rounding))
             for one in fields(self)
-            if "rule" in one.metadata and (value := getattr(self, one.name)) is not None
+            if "rule" in one.metadata and ((value := getattr(self, one.name)) is not None or one.default is not None)
         }
         # A setting at its default, or with other numbers that drop nothing, leaves the word to another one.
         given = [name for name, (value, _) in found.items() if np.any(value)]
@@ -131,8 +131,12 @@ def are_layers(values: object) -> bool:
 
 
 def _rules(rule: type[Rule], name: str, value: Any, rounding: str) -> tuple[Rule, ...] | Rule:
+    """Returns the rules that a setting means: one for each head, or one for all of them."""
     if not isinstance(value, tuple):
-        return rule.from_setting(name, value, rounding)
+        one = rule.from_setting(name, value, rounding)
+        if rule.one_for_all:
+            return one
+        raise ValueError(f"{name}={value!r}: give whole numbers, one for each head but the last")
     rules = tuple(rule.from_setting(name, one, rounding) for one in value)
     rule.check_all(name, value, rules)
     return rules

@@ -49,8 +49,8 @@ class EarlyExitRanker(Ranker):
     @classmethod
     def defaults(cls) -> dict[str, Any]:
         """Returns the constructor's arguments with their defaults, the policy's among them."""
-        own = super().defaults()
-        return own | {one.name: one.default for one in fields(Policy)}
+        (first, default), *rest = super().defaults().items()
+        return {first: default} | {one.name: one.default for one in fields(Policy)} | dict(rest)
 
     @property
     @abstractmethod

@@ -330,13 +330,14 @@ class Trace(pt.Artifact):
         """One on disk pickles as its path."""
         return {name: self.__dict__[name] for name in ("path", "meta", "_parts")}
 
-    def results(self, **policy: Any) -> pd.DataFrame:
+    def results(self, alpha: float | Sequence[float] = 0.0, **policy: Any) -> pd.DataFrame:
         """Returns the results of the cascade under a policy, without texts and further columns.
 
         Args:
-            **policy: Settings of :class:`~pyterrier_cascade.early_exit.policy.Policy`, such as ``alpha=0.4``.
+            alpha: The fraction that each head but the last drops, or a fraction for each.
+            **policy: Further settings of :class:`~pyterrier_cascade.early_exit.policy.Policy`.
         """
-        policy = Policy(**policy)
+        policy = Policy(alpha, **policy)
         plan = policy.resolve(self.layers)
         frame = pd.DataFrame(
             {"qid": self.qids[self.questions], "query": self.queries[self.questions], "docno": self.docnos}

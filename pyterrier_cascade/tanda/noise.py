@@ -18,7 +18,7 @@ def flipped(candidates: pd.DataFrame, share: float, seed: int = 0) -> pd.DataFra
     """
     if not 0 <= share <= 1:
         raise ValueError(f"share={share!r}: give a share of the labels from 0 to 1")
-    frames.check_labels(candidates, "clean")
+    candidates = frames.binary(candidates, "clean")
     n = int(Fraction(str(share)) * len(candidates))
     turned = np.random.default_rng(seed).choice(len(candidates), n, replace=False)
     labels = candidates["label"].to_numpy(copy=True)

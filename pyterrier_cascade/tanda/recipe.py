@@ -7,7 +7,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_cascade import frames
-from pyterrier_cascade.ranker import HELP_URL
+from pyterrier_cascade.ranker import HELP_URL, Ranker
 from pyterrier_cascade.tanda.overlap import refuse_overlap
 
 NO_DEV = "a recipe stops early in every step, by MAP on the target's development questions: give some"
@@ -19,13 +19,13 @@ class Recipe(pt.Estimator):
     A subclass implements :meth:`fit_candidates`.
 
     Args:
-        ranker: What is trained; anything with ``fit_candidates``, ``with_training`` and ``apart``. Its weights are left
-            as they are; afterwards the recipe's :attr:`ranker` has the new ones.
+        ranker: The ranker to train, any ranker of this package that can be fitted. Its weights stay as they are;
+            afterwards the recipe's :attr:`ranker` has the new ones.
         folder: Where to keep checkpoints, or None.
     """
 
     def __init__(self, ranker, folder: str | None):
-        if not all(hasattr(ranker, name) for name in ("fit_candidates", "with_training", "apart")):
+        if not isinstance(ranker, Ranker) or not hasattr(ranker, "fit_candidates"):
             raise ValueError(
                 f"{ranker!r} cannot be fitted; give a CrossEncoder, a Cascade or another ranker with weights"
             )
@@ -66,7 +66,7 @@ class Recipe(pt.Estimator):
         _need(dev)
         for name, frame in (("training", train), ("development", dev)):
             frames.validate(frame, context=self, text_field=self.source.text_field)
-            frames.check_labels(frame, name)
+            frames.binary(frame, name, self.source.relevant_from)
         self.steps = []
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
@@ -122,7 +122,7 @@ class Recipe(pt.Estimator):
         """
         candidates = data.get_candidates() if hasattr(data, "get_candidates") else data
         frames.validate(candidates, context=self, text_field=self.source.text_field)
-        frames.check_labels(candidates, "transfer")
+        frames.binary(candidates, "transfer", self.source.relevant_from)
         if test is not None and not allow_overlap:
             refuse_overlap(candidates, test)
         return candidates

@@ -122,7 +122,7 @@ class Tanda(Recipe):
 
     def _identity(self, ranker) -> dict[str, object]:
         """Returns what decides the transferred weights but for the target's development questions."""
-        models = getattr(ranker, "models", (ranker,))
+        models = ranker.weight_holders()
         made = {"transfer_set": frames.digest([self.transfer], ranker.text_field)}
         for number, one in enumerate(models):
             where = f"model {number}: " * (len(models) > 1)

@@ -59,7 +59,7 @@ class Training(KnownSettings):
         for name in (*counts, "relevant_from"):
             if not is_count(getattr(self, name), least.get(name, 1)):
                 raise ValueError(
-                    f"{name} must be a whole number from {least.get(name, 1)}, not {getattr(self, name)!r}"
+                    f"{name} must be a whole number and at least {least.get(name, 1)}, not {getattr(self, name)!r}"
                 )
         for name in ("learning_rate", "head_learning_rate"):
             if getattr(self, name) is not None and not getattr(self, name) > 0:

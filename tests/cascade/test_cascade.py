@@ -1,9 +1,11 @@
 """The cascade as a transformer (CT-24 to CT-35)."""
 
+import inspect
 import itertools
 import pickle
 import re
 import warnings
+from collections import OrderedDict
 from pathlib import Path
 
 import numpy as np
@@ -25,8 +27,9 @@ from pyterrier_cascade import (
     Training,
     frames,
 )
-from pyterrier_cascade.early_exit import pruning
-from pyterrier_cascade.early_exit.ranker import Judged, Staged
+from pyterrier_cascade.early_exit.policy import Policy
+from pyterrier_cascade.early_exit.pruning import scores_in_turn
+from pyterrier_cascade.early_exit.ranker import EarlyExitRanker, HeadScores
 from tests import tiny
 from tests.lists import candidates
 
@@ -119,34 +122,21 @@ def test_ties_keep_the_earlier_order(cascade):
     assert out["docno"].tolist() in (ordered, ordered[5:] + ordered[:5])
 
 
-class Drawn(Staged):
+class Drawn(EarlyExitRanker):
     """Heads of an encoder of 12 layers whose scores are drawn."""
 
     text_field, head_layers, full_layers, weights = "text", (4, 6, 8, 10, 12), 12, "none"
 
-    def __init__(
-        self,
-        reuses_encodings=True,
-        *,
-        alpha=0.0,
-        counts=None,
-        plan=None,
-        batch_size=None,
-        rounding="floor",
-        exited="below",
-    ):
-        self.reuses_encodings = reuses_encodings
-        self.keep_plan(alpha, counts, plan, batch_size, rounding, exited)
+    def __init__(self, reuses_encodings=True, **policy):
+        self.reuses_encodings, self.policy = reuses_encodings, Policy(**policy)
 
     def fingerprint(self):
         return ""
 
-    def judge(self, frame, blocks, plan, prune=True):
+    def head_scores(self, frame, blocks, plan, prune=True):
         rng = np.random.default_rng(0)
-        scores = pruning.in_turn(
-            blocks.codes, plan.cutoffs, plan.rounding, lambda number, alive: rng.random(len(alive)), prune
-        )
-        return Judged(np.arange(len(frame)), scores, np.ones(len(frame)))
+        scores = scores_in_turn(plan, blocks.codes, lambda number, alive: rng.random(len(alive)), prune)
+        return HeadScores(np.arange(len(frame)), scores, np.ones(len(frame)))
 
 
 def test_relative_costs_of_the_paper():
@@ -173,7 +163,7 @@ def test_relative_costs_of_the_paper():
 def test_costs_in_an_experiment(cascade, tmp_path):
     """128 candidates at alpha=.3: 128, 90, 63, 45, 32 of them come to the heads at 2, 3, 4, 5, 6 of 6 layers."""
     frame = candidates([128, 128])
-    tokens = cascade.judge(frame, frames.Blocks.of(frame), cascade.schedule()).tokens
+    tokens = cascade.head_scores(frame, frames.Blocks.of(frame), cascade.plan_now()).tokens
     truncated = CrossEncoder.from_pretrained(tiny.save(tmp_path, layers=6)).truncate(4)
     source = pt.Transformer.from_df(frame)
     with warnings.catch_warnings():
@@ -280,13 +270,49 @@ def test_alpha_is_live(cascade):
     assert ranker(frame)["exit_layer"].value_counts().to_dict() == {2: 5, 3: 2, 4: 1, 5: 1, 6: 1}
     ranker.set_parameter("alpha", [0, 0, 0, 0.9])
     assert ranker(frame)["exit_layer"].value_counts().to_dict() == {5: 9, 6: 1}
-    ranker.set_parameter("alpha", 1.0)
     with pytest.raises(ValueError, match=re.escape("alpha=1.0 is not a fraction to drop")):
-        ranker(frame)
+        ranker.set_parameter("alpha", 1.0)
+    assert ranker.alpha == (0, 0, 0, 0.9)
+
+
+def test_the_warning_of_fresh_heads_points_at_the_users_line(encoder):
+    pipeline = pt.Transformer.from_df(candidates([3])) >> Cascade.from_pretrained(encoder)
+    topics = candidates([3])[["qid", "query"]].drop_duplicates()
+    with pytest.warns(UserWarning, match="before its scores mean anything") as seen:
+        line = inspect.currentframe().f_lineno + 1
+        pipeline(topics)
+    assert [(Path(one.filename), one.lineno) for one in seen] == [(Path(__file__), line)]
+
+
+def test_rows_of_experiments_are_short(saved):
+    """A repr can be typed back in; the name of a row has no path and no training settings."""
+    trained = Cascade.from_pretrained(saved, alpha=0.4, training=CascadeTraining(epochs=8), verbose=True)
+    assert str(trained) == "Cascade('saved', alpha=0.4)" and str(trained[4]) == "Cascade('saved', alpha=0.4)[4]"
+    assert saved in repr(trained) and eval(repr(trained)) == trained
+    assert str(pt.RankCutoff(5) >> trained) == "(RankCutoff(5) >> Cascade('saved', alpha=0.4))"
+
+
+@pytest.mark.parametrize("call", [
+    lambda: Cascade("x", aplha=0.4), lambda: Cascade.from_pretrained("x", aplha=0.4), lambda: Cascade("x")(aplha=0.4),
+])  # fmt: skip
+def test_a_misspelt_setting_names_the_nearest(call):
+    with pytest.raises(TypeError, match=re.escape("Cascade has no setting 'aplha' (did you mean 'alpha'?); its sett")):
+        call()
+
+
+def test_a_misspelt_setting_of_the_training_names_the_nearest():
+    with pytest.raises(TypeError, match=re.escape("CascadeTraining has no setting 'epoch' (did you mean 'epochs'?)")):
+        Cascade("x").with_training(epoch=3)
+
+
+def test_an_object_of_another_library_is_no_model():
+    expected = re.escape("Cascade(model=...) takes a folder or a Hub name, not an object of collections.OrderedDict")
+    with pytest.raises(TypeError, match=expected):
+        Cascade(OrderedDict())
 
 
 def test_fresh_heads_are_said(encoder):
-    expected = re.escape(f"the heads of {encoder!r} at layers (2, 3, 4, 5, 6) are fresh: train them with fit() before")
+    expected = re.escape(f"the heads of {encoder!r} at layers (2, 3, 4, 5, 6) are fresh: train it with fit() before")
     with pytest.warns(UserWarning, match=expected):
         Cascade.from_pretrained(encoder)(candidates([3]))
 
@@ -300,8 +326,8 @@ def test_fresh_heads_are_said(encoder):
         ({"alpha": "0.4"}, "alpha='0.4' is not a fraction to drop"),
         ({"alpha": None}, "alpha=None is not a fraction to drop"),
         ({"alpha": np.array(0.3)}, "alpha=array(0.3) is not a fraction to drop"),
-        ({"counts": 5}, "counts=5: give whole numbers of candidates to keep, 1 or more, for each head but the last"),
-        ({"counts": (True, 2)}, "counts=(True, 2): give whole numbers of candidates to keep, 1 or more"),
+        ({"counts": 5}, "counts=5: give whole numbers, one for each head but the last"),
+        ({"counts": (True, 2)}, "counts=True: give whole numbers of candidates to keep, 1 or more"),
         ({"plan": 4}, "plan=4: give layers in ascending order, each once"),
         ({"plan": (None, 4)}, "plan=(None, 4): give layers in ascending order, each once"),
         ({"plan": (2.0, 4)}, "plan=(2.0, 4): give layers in ascending order, each once"),
@@ -310,8 +336,8 @@ def test_fresh_heads_are_said(encoder):
         ({"token_budget": "many"}, "token_budget='many': give a whole number of tokens, 1 or more, or None"),
         ({"layers": 5}, "heads at layers 5: give layers from 1 in ascending order, each once"),
         ({"layers": (2.0, 4.0)}, "heads at layers (2.0, 4.0): give layers from 1 in ascending order, each once"),
-        ({"counts": (5, 0)}, "counts=(5, 0): give whole numbers of candidates to keep, 1 or more"),
-        ({"counts": (0.5, 2)}, "counts=(0.5, 2): give whole numbers of candidates to keep, 1 or more"),
+        ({"counts": (5, 0)}, "counts=0: give whole numbers of candidates to keep, 1 or more"),
+        ({"counts": (0.5, 2)}, "counts=0.5: give whole numbers of candidates to keep, 1 or more"),
         ({"counts": (5, 2), "alpha": 0.3}, "alpha=0.3 and counts=(5, 2) exclude each other; give one of them"),
         ({"plan": (6, 4)}, "plan=(6, 4): give layers in ascending order, each once"),
         ({"plan": (4, 4)}, "plan=(4, 4): give layers in ascending order, each once"),
@@ -321,7 +347,7 @@ def test_fresh_heads_are_said(encoder):
         ({"exited": "keep"}, "exited must be one of below, drop, not 'keep'"),
         ({"precision": "int3"}, "precision must be one of fp32, bf16 with engine='torch', not 'int3'"),
         ({"max_length": 4}, "max_length=4 leaves no room for a query and a document; use 8 or more"),
-        ({"training": Training()}, "a cascade is trained as CascadeTraining(...) says, not Training()"),
+        ({"training": Training()}, "a cascade's training must be CascadeTraining(...), not Training()"),
         ({"layers": (4, 2)}, "heads at layers (4, 2): give layers from 1 in ascending order, each once"),
         ({"pooling": "sum"}, "pooling must be one of mean_nocls, mean, cls, not 'sum'"),
     ],
@@ -385,8 +411,8 @@ def test_explained(cascade):
 
 def test_equal_scores_are_explained_in_the_order_of_the_head_before(monkeypatch):
     """CT-2."""
-    judged = Judged(np.arange(3), np.array([[1, 5], [2, 5], [0, np.nan]]), np.ones(3))
-    monkeypatch.setattr(Drawn, "judge", lambda self, *args, **kwargs: judged)
+    scores = HeadScores(np.arange(3), np.array([[1, 5], [2, 5], [0, np.nan]]), np.ones(3))
+    monkeypatch.setattr(Drawn, "head_scores", lambda self, *args, **kwargs: scores)
     frame = pd.DataFrame({"qid": "1", "query": "q", "docno": ["a", "b", "c"], "text": "t"})
     told = Drawn(plan=(4, 6), alpha=0.4).explain(frame)
     assert told["docno"].tolist() == ["b", "a", "c", "b", "a"] and told["place"].tolist() == [0, 1, 2, 0, 1]
@@ -414,7 +440,7 @@ def test_saved_with_a_card(saved, tmp_path):
 
 
 def test_fresh_heads_were_trained_on_nothing(encoder, tmp_path):
-    message = "data='ships' names what the heads were trained on, but fit() did not train them"
+    message = "data='ships' names the data of a training, but fit() did not train these heads"
     with pytest.raises(ValueError, match=re.escape(message)):
         Cascade.from_pretrained(encoder).save_pretrained(str(tmp_path / "saved"), data="ships")
     assert not (tmp_path / "saved").exists()

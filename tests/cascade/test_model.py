@@ -11,29 +11,13 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from pyterrier_cascade.cascade.model import CascadeTransformer, default_layers, load
+from pyterrier_cascade.cascade.model import CascadeTransformer, load
 from pyterrier_cascade.encoder.engine import run
 from pyterrier_cascade.encoder.pairs import tokenize
 from tests import tiny
 
 TEXTS = ["a ship", "the ship launched in the town " * 4, "b", "was the town of the ship founded"]
 QUERIES = ["who founded the town"] * 4
-
-
-@pytest.mark.parametrize(
-    ("depth", "layers"),
-    [
-        (12, (4, 6, 8, 10, 12)),
-        (6, (2, 3, 4, 5, 6)),
-        (24, (8, 12, 16, 20, 24)),
-        (4, (1, 2, 3, 4)),
-        (2, (1, 2)),
-        (1, (1,)),
-    ],
-)
-def test_default_layers(depth, layers):
-    """CT-7, and scaled."""
-    assert default_layers(depth) == layers
 
 
 @pytest.mark.parametrize("family", tiny.FAMILIES)

@@ -174,7 +174,7 @@ def test_the_papers_settings():
         ({"bias": 1.0}, "bias must be above 1, not 1.0; without one use sampling='uniform'"),
         ({"bias_epochs": 0}, "bias_epochs must be at least 1, not 0"),
         ({"temperature": 0}, "temperature must be above 0, not 0"),
-        ({"epochs": 0}, "epochs must be at least 1, not 0"),
+        ({"epochs": 0}, "epochs must be a whole number and at least 1, not 0"),
     ],
 )
 def test_settings_that_cannot_be(settings, message):

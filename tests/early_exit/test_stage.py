@@ -16,7 +16,7 @@ from pandas.testing import assert_frame_equal
 from pyterrier.testing import transformer_test_class
 
 from pyterrier_cascade import Cascade, CrossEncoder, FractionCutoff, RelativeCost, SequentialReranker
-from pyterrier_cascade.early_exit.stage import Stages
+from pyterrier_cascade.early_exit.stage import FusedStages
 from tests import tiny
 from tests.lists import candidates
 
@@ -39,7 +39,7 @@ def same(one: pd.DataFrame, two: pd.DataFrame) -> None:
 def test_compiled_it_is_one(cascade):
     pipeline = cascade[2] % 0.6 >> cascade[3] % 5 % np.int64(4) >> cascade[6]
     fused = pipeline.compile()
-    assert isinstance(fused, Stages) and len(fused.parts) == 6
+    assert isinstance(fused, FusedStages) and len(fused.parts) == 6
     frame = candidates([20, 3, 1, 8])
     same(pipeline(frame), fused(frame))
     out = fused(frame)
@@ -83,7 +83,7 @@ def test_any_mix_of_stages_compiles_to_the_same(shared_cascade, data):
     same(pipeline(frame), compiled(frame))
     n_neighbours = sum(1 for one, two in itertools.pairwise(steps) if one not in OTHERS and two not in OTHERS)
     parts = list(compiled) if isinstance(compiled, pt.Compose) else [compiled]
-    n_fused = sum(len(part.parts) - 1 for part in parts if isinstance(part, Stages))
+    n_fused = sum(len(part.parts) - 1 for part in parts if isinstance(part, FusedStages))
     if not (after and isinstance(after[0], pt.RankCutoff)):
         assert n_fused == n_neighbours
 
@@ -102,7 +102,7 @@ def shared_cascade(saved):
 def test_what_is_between_stays_and_the_rest_is_fused(cascade):
     pipeline = cascade[2] % 5 >> OTHERS[0] >> cascade[4] % 3 >> cascade[6]
     parts = list(pipeline.compile())
-    assert [type(part).__name__ for part in parts] == ["Stages", "ApplyGenericTransformer", "Stages"]
+    assert [type(part).__name__ for part in parts] == ["FusedStages", "ApplyGenericTransformer", "FusedStages"]
     assert [len(part.parts) for part in (parts[0], parts[2])] == [2, 3]
 
 
@@ -186,7 +186,7 @@ def test_a_fraction_anywhere():
 
 def test_cutoffs_behind_a_whole_cascade(cascade):
     frame = candidates([7, 1, 4])
-    assert repr(cascade % 0.5) == f"({cascade!r} >> FractionCutoff(0.5))"
+    assert repr(cascade % 0.5) == f"({cascade} >> FractionCutoff(0.5))"
     out = cascade(frame)
     assert_frame_equal((cascade % 0.5)(frame), FractionCutoff(0.5)(out))
     assert_frame_equal((cascade % np.int64(3))(frame), out[out["rank"] < 3].reset_index(drop=True))
@@ -196,7 +196,7 @@ def test_cutoffs_behind_a_whole_cascade(cascade):
 
 def test_other_settings_of_the_same_weights_are_not_fused(cascade):
     pipeline = (cascade[2] % 5 >> cascade(max_length=32)[6]).compile()
-    assert [type(part).__name__ for part in pipeline] == ["Stages", "Stage"]
+    assert [type(part).__name__ for part in pipeline] == ["FusedStages", "Stage"]
 
 
 def test_two_models_are_refused(saved, encoder, tmp_path):
@@ -229,6 +229,29 @@ def test_what_fused_stages_return_goes_on_behind_the_last_of_them(cascade):
         cascade[4](out)
 
 
+def test_stages_round_as_their_ranker_does(cascade):
+    """CT-25: 45 of 63 at alpha=.3 with the floor, 44 with the nearest."""
+    frame = candidates([63])
+    nearest = cascade(rounding="nearest")
+    whole = nearest(plan=(2, 6), alpha=0.3, exited="drop")(frame)
+    stages = nearest[2] % 0.7 >> nearest[6]
+    assert len(whole) == len(stages(frame)) == len(stages.compile()(frame)) == 44
+    assert len((cascade[2] % 0.7 >> cascade[6])(frame)) == 45
+    assert eval(repr(FractionCutoff(0.7, rounding="nearest"))) == FractionCutoff(0.7, "nearest") != FractionCutoff(0.7)
+
+
+def test_stages_refuse_batches(cascade):
+    ranker = cascade(batch_size=5)
+    message = re.escape("batch_size=5 has no meaning for stages, whose cutoffs see all of a query's candidates; use")
+    with pytest.raises(ValueError, match=message):
+        ranker[2]
+    ranker.batch_size = None
+    pipeline = ranker[2] % 3 >> ranker[6]
+    ranker.batch_size = 5
+    with pytest.raises(ValueError, match=message):
+        pipeline(candidates([9]))
+
+
 def test_a_stage_that_is_not_there(cascade):
     with pytest.raises(ValueError, match=re.escape("has heads at layers (2, 3, 4, 5, 6)")):
         cascade[7](candidates([3]))
@@ -250,6 +273,6 @@ def test_a_sequential_reranker_has_stages_too(tmp_path):
     sequential = SequentialReranker(models)
     pipeline = sequential[2] % 0.5 >> sequential[4]
     fused = pipeline.compile()
-    assert isinstance(fused, Stages)
+    assert isinstance(fused, FusedStages)
     frame = candidates([12, 5])
     assert_frame_equal(pipeline(frame), fused(frame), atol=2e-6)

@@ -65,7 +65,7 @@ def drawn(rng, n_layers: int = 5) -> dict:
     elif kind < 0.7:
         found["alpha"] = tuple(rng.choice([0.0, 0.1, 0.3, 0.29, 0.5, 0.9], len(plan) - 1).tolist())
     else:
-        found["counts"] = tuple(rng.integers(1, 20, len(plan) - 1).tolist())
+        found["counts"] = tuple(sorted(rng.integers(1, 20, len(plan) - 1).tolist(), reverse=True))
     return found
 
 
@@ -156,7 +156,7 @@ def test_the_grid_of_the_paper(trace, frame):
 def test_a_sweep_in_parts_is_the_same(trace, frame, monkeypatch):
     qrels = qrels_of(frame)
     whole = trace.sweep(qrels, [AP, nDCG @ 5, RelativeTokenCost]).frame
-    monkeypatch.setattr("pyterrier_cascade.cascade.walks.CELLS", 1296 * 12)
+    monkeypatch.setattr("pyterrier_cascade.early_exit.grid.CELLS", 1296 * 12)
     assert_frame_equal(trace.sweep(qrels, [AP, nDCG @ 5, RelativeTokenCost]).frame, whole)
 
 
@@ -204,8 +204,8 @@ def test_on_disk_it_is_the_same_and_small(cascade, frame, trace, tmp_path):
 
 
 def test_it_goes_on_where_it_stood(cascade, frame, tmp_path, monkeypatch):
-    monkeypatch.setattr("pyterrier_cascade.cascade.trace.ROWS", 10)
-    judge, asked = Cascade.judge, []
+    monkeypatch.setattr("pyterrier_cascade.early_exit.trace.ROWS", 10)
+    judge, asked = Cascade.head_scores, []
 
     def dies(self, part, *args, **kwargs):
         asked.append(len(part))
@@ -213,7 +213,7 @@ def test_it_goes_on_where_it_stood(cascade, frame, tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return judge(self, part, *args, **kwargs)
 
-    monkeypatch.setattr(Cascade, "judge", dies)
+    monkeypatch.setattr(Cascade, "head_scores", dies)
     with pytest.raises(KeyboardInterrupt):
         cascade.trace(frame, tmp_path / "trace")
     (tmp_path / "trace" / ".part-00002.x.tmp").mkdir()
@@ -293,9 +293,44 @@ def test_broken_weights_give_no_trace(cascade, frame, tmp_path):
     assert len(Trace(tmp_path / "trace")) == 0
 
 
-def test_bad_input(cascade, trace, frame, tmp_path):
+@pytest.mark.parametrize(
+    ("names", "measures"),
+    [
+        ("map", [AP]),
+        (["map", "ndcg_cut_10", "P@1"], [AP, nDCG @ 10, P @ 1]),
+        (["RelativeCost", "RelativeTokenCost", "Survival@6"], [RelativeCost, RelativeTokenCost, Survival @ 6]),
+    ],
+)
+def test_measures_by_name_as_an_experiment_takes_them(trace, frame, names, measures):
+    by_name, given = (trace.sweep(qrels_of(frame), one, alphas=[0.3]) for one in (names, measures))
+    assert_frame_equal(by_name.frame, given.frame)
+
+
+def test_there_is_no_trace(tmp_path):
     with pytest.raises(FileNotFoundError, match=re.escape("make one with cascade.trace(candidates, path)")):
         Trace(tmp_path / "nothing")
+
+
+SWEEPS = [
+    ({"alphas": [0.1, 1.0]}, "alpha=1.0 is not a fraction"),
+    ({"alphas": [(0.1, 0.2)]}, "has 2 values, but 4 heads drop candidates"),
+    ({"alphas": []}, "alphas is empty; give at least one setting"),
+    ({"alphas": 0.3}, "alphas=0.3: give a list of settings"),
+    ({"measures": []}, "give at least one measure"),
+    ({"measures": ["mapp"]}, "there is no measure 'mapp'"),
+    ({"measures": ["Survival"]}, "the measure 'Survival' needs a cutoff; write, for example, 'Survival@10'"),
+    ({"measures": [3]}, "3 (int) is no measure; give a name such as 'AP'"),
+    ({"qrels": pd.DataFrame({"qid": ["x"], "docno": ["d"], "label": [1]})}, "the qrels judge none of the 5 questions"),
+]
+
+
+@pytest.mark.parametrize(("given", "message"), SWEEPS, ids=[message[:30] for _, message in SWEEPS])
+def test_sweeps_that_cannot_be(trace, frame, given, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        trace.sweep(**({"qrels": qrels_of(frame), "measures": [AP]} | given))
+
+
+def test_bad_input(cascade, trace, frame, tmp_path):
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "pt_meta.json").write_text(json.dumps({"type": "dense_index", "format": "flex"}))
     with pytest.raises(
@@ -304,18 +339,6 @@ def test_bad_input(cascade, trace, frame, tmp_path):
         Trace(tmp_path / "other")
     with pytest.raises(ValueError, match=re.escape("plan=(2, 9), but there are heads at layers (2, 3, 4, 5, 6) only")):
         trace.results(plan=(2, 9))
-    with pytest.raises(ValueError, match=re.escape("alpha=1.0 is not a fraction")):
-        trace.sweep(qrels_of(frame), [AP], alphas=[0.1, 1.0])
-    with pytest.raises(ValueError, match="has 2 values, but 4 heads drop candidates"):
-        trace.sweep(qrels_of(frame), [AP], alphas=[(0.1, 0.2)])
-    with pytest.raises(ValueError, match="alphas is empty; give at least one setting"):
-        trace.sweep(qrels_of(frame), [AP], alphas=[])
-    with pytest.raises(ValueError, match=re.escape("alphas=0.3: give a list of settings")):
-        trace.sweep(qrels_of(frame), [AP], alphas=0.3)
-    with pytest.raises(ValueError, match="give at least one measure"):
-        trace.sweep(qrels_of(frame), [])
-    with pytest.raises(ValueError, match="the qrels judge none of the 5 questions of the trace; are they its own"):
-        trace.sweep(qrels_of(frame).assign(qid="x"), [AP])
     with pytest.raises(FileExistsError, match="exists and is no trace; give another path"):
         cascade.trace(frame, tmp_path)
     with pytest.raises(pt.validate.InputValidationError, match="returned no 'text'"):

@@ -161,7 +161,7 @@ def test_rankers_give_what_they_give_alone(pool, cascade):
 
 
 def test_a_trace_is_the_same(pool, cascade, tmp_path, monkeypatch):
-    monkeypatch.setattr("pyterrier_cascade.cascade.trace.ROWS", 12)
+    monkeypatch.setattr("pyterrier_cascade.early_exit.trace.ROWS", 12)
     frame = candidates()
     alone = cascade.trace(frame)
     begun = cascade.trace(frame[frame["qid"] < "q3"], str(tmp_path / "trace"), pool=pool)

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -16,6 +16,9 @@ class Rule(ABC):
     A new rule is a file beside this one, with a subclass, and a line in :class:`~pyterrier_cascade.early_exit.policy.
     Policy`, which names the setting that users write. Every rule keeps at least one candidate of a group.
     """
+
+    one_for_all: ClassVar[bool] = True
+    """Whether a single value may stand for all heads."""
 
     @classmethod
     @abstractmethod

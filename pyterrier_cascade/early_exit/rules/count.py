@@ -20,6 +20,8 @@ class KeepCount(SizeRule):
 
     count: int
 
+    one_for_all = False
+
     @classmethod
     def from_setting(cls, name: str, value: int, rounding: str) -> "KeepCount":
         """Returns the rule that keeps ``value`` candidates, a whole number from 1."""
