@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import torch
-from speed import cascade_heads, dropping, ideal, interleaved, random_model, random_texts, ratio, spread, table
+from speed import cascade_heads, dropping, ideal, interleaved, quiet, random_model, random_texts, ratio, spread, table
 
 from pyterrier_cascade.crossencoder.model import load
 from pyterrier_cascade.encoder import wave_states

@@ -45,14 +45,15 @@ from ir_measures import AP, RR, P, nDCG
 from torch import nn
 
 from pyterrier_cascade import Cascade
-from pyterrier_cascade.crossencoder.model import PairModel, load, relevance
-from pyterrier_cascade.training.batches import token_budget
+from pyterrier_cascade.crossencoder.model import load
 from pyterrier_cascade.encoder.device import has_bf16
 from pyterrier_cascade.encoder.engine import run
 from pyterrier_cascade.encoder.executors import Executors
-from pyterrier_cascade.encoder.heads import Head
+from pyterrier_cascade.encoder.heads import Head, log_odds
 from pyterrier_cascade.encoder.openvino_executor import CALIBRATED, CALIBRATION
+from pyterrier_cascade.encoder.pair_model import PairModel
 from pyterrier_cascade.encoder.pairs import TokenPairs, tokenize
+from pyterrier_cascade.training.batches import token_budget
 
 SEED = 7
 CPU = torch.device("cpu")
@@ -259,7 +260,7 @@ def sentence_transformers(bench: Bench) -> Callable[[], np.ndarray]:
 
     def score():
         logits = model.predict(rows, show_progress_bar=False, activation_fn=nn.Identity())
-        return relevance(torch.from_numpy(logits.reshape(len(rows), -1))).numpy()
+        return log_odds(torch.from_numpy(logits.reshape(len(rows), -1))).numpy()
 
     return score
 
@@ -278,7 +279,7 @@ class Whole(nn.Module):
 
     def forward(self, *given: torch.Tensor) -> torch.Tensor:
         """Returns relevance ``(n,)`` for inputs ``(n, longest)``."""
-        return relevance(self.module(**dict(zip(self.names, given, strict=True))).logits)
+        return log_odds(self.module(**dict(zip(self.names, given, strict=True))).logits)
 
 
 def traceable(bench: Bench) -> tuple[Whole, list[str], tuple[torch.Tensor, ...]]:
@@ -466,11 +467,11 @@ def monolithic(bench: Bench) -> None:
     for name, seconds in times.items():
         got = scores[name].astype(np.float64)
         took = spread((median(seconds), min(seconds), max(seconds)), 3)
-        log_odds, probability = np.abs(got - exact).max(), np.abs(sigmoid(got) - sigmoid(exact)).max()
+        difference, probability = np.abs(got - exact).max(), np.abs(sigmoid(got) - sigmoid(exact)).max()
         rows.append(
             [
                 *(name, took, spread(ratio(times, BASELINE, name))),
-                *(f"{np.corrcoef(got, exact)[0, 1]:.5f}", f"{log_odds:.1e}", f"{probability:.1e}"),
+                *(f"{np.corrcoef(got, exact)[0, 1]:.5f}", f"{difference:.1e}", f"{probability:.1e}"),
             ]
         )
     apart = "largest difference"

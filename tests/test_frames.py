@@ -131,7 +131,25 @@ def test_costs_add_up_over_stages(results):
 
 def test_labels_come_from_the_qrels(results):
     qrels = pd.DataFrame({"qid": ["1", "2", "2", "2"], "docno": ["d1", "d3", "d9", "d1"], "label": [2, 0, 1, 1]})
-    assert frames.labelled(results, qrels)["label"].tolist() == [0, 1, 1, 0, 0]
+    labelled = frames.labelled(results, qrels)
+    assert labelled["label"].tolist() == [0, 2, 1, 0, 0]
+    assert frames.binary(labelled, "training")["label"].tolist() == [0, 1, 1, 0, 0]
+    assert frames.binary(labelled, "training", relevant_from=2)["label"].tolist() == [0, 1, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("labels", "relevant_from", "message"),
+    [
+        ([0, 1, 1, 0, 0], 2, "no positive among the 5 candidates of the dev data: no label is 2 or more; are these the"),
+        ([3, 1, 1, 2, 1], 1, "all 5 candidates of the dev data are positive; it needs negatives too"),
+        ([0, 1, 0.5, 0, 0], 1, "labels of the dev data must be whole numbers, but 1 are not, first 0.5"),
+        ([0, 1, None, 0, 0], 1, "labels of the dev data must be whole numbers, but 1 are not, first nan"),
+        ([0, 1, "yes", 0, 0], 1, "labels of the dev data must be whole numbers, but one is 'yes'"),
+    ],
+)
+def test_labels_that_teach_nothing(results, labels, relevant_from, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        frames.binary(results.assign(label=labels), "dev", relevant_from)
 
 
 def test_qrels_of_other_types_are_an_error(results):

@@ -17,6 +17,7 @@ from pyterrier_cascade.early_exit.groups import batches
 from pyterrier_cascade.early_exit.policy import Plan, Policy, default_heads
 from pyterrier_cascade.early_exit.pruning import scores_in_turn
 from pyterrier_cascade.early_exit.ranker import EarlyExitRanker, HeadScores
+from pyterrier_cascade.registry import refuse_others
 
 FOLDER = "layers-{:02d}"
 
@@ -56,6 +57,7 @@ class SequentialReranker(EarlyExitRanker, pt.Estimator):
             **settings: Any of the class's settings.
         """
         models = models or {}
+        refuse_others(name_or_path, cls.__name__)
         saved = _folders(name_or_path)
         if saved:
             there = tuple(int(folder.name.rpartition("-")[2]) for folder in saved)

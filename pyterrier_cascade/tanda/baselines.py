@@ -45,12 +45,12 @@ class FineTune(Recipe):
         ranker.with_training(**self.settings)
         self.transfer = None if on == "target" else self.transfer_set(transfer, test, allow_overlap)
 
-    def fit_candidates(self, train: pd.DataFrame, dev: pd.DataFrame) -> "FineTune":
+    def fit_candidates(self, train: pd.DataFrame, dev: pd.DataFrame | None = None) -> "FineTune":
         """Trains on the lists that ``on`` names, and returns the recipe.
 
         Args:
             train: The target's training questions: ``qid``, ``query``, ``docno``, the text and ``label``.
-            dev: Its development questions.
+            dev: Its development questions; without them this is an error, because every step stops early by them.
         """
         self.begin(train, dev)
         data = {"target": train, "transfer": self.transfer}

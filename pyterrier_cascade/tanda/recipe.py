@@ -34,7 +34,7 @@ class Recipe(pt.Estimator):
         self.steps: list[pd.DataFrame] = []
 
     @abstractmethod
-    def fit_candidates(self, train: pd.DataFrame, dev: pd.DataFrame):
+    def fit_candidates(self, train: pd.DataFrame, dev: pd.DataFrame | None = None):
         """Trains on labelled lists and returns the recipe.
 
         Args:
@@ -56,8 +56,8 @@ class Recipe(pt.Estimator):
         train = frames.labelled(topics_or_res_tr, qrels_tr)
         return self.fit_candidates(train, frames.labelled(topics_or_res_va, qrels_va))
 
-    def begin(self, train: pd.DataFrame, dev: pd.DataFrame) -> None:
-        """Forgets earlier steps, and raises where the target's lists are of no use, before hours are spent on others.
+    def begin(self, train: pd.DataFrame, dev: pd.DataFrame | None) -> None:
+        """Forgets earlier steps; raises where the target's lists are useless, before hours are spent on the transfer.
 
         Args:
             train: The target's training questions.

@@ -81,12 +81,12 @@ class Tanda(Recipe):
     def _adapt_settings(self) -> dict:
         return dict(learning_rate=self.adapt_rate, epochs=self.adapt_epochs, **self.adapt_training)
 
-    def fit_candidates(self, train: pd.DataFrame, dev: pd.DataFrame) -> "Tanda":
+    def fit_candidates(self, train: pd.DataFrame, dev: pd.DataFrame | None = None) -> "Tanda":
         """Transfers, then adapts to labelled lists, and returns the recipe.
 
         Args:
             train: The target's training questions: ``qid``, ``query``, ``docno``, the text and ``label``.
-            dev: Its development questions.
+            dev: Its development questions; without them this is an error, because every step stops early by them.
         """
         self.begin(train, dev)
         return self.adapt(self.transferred(dev), train, dev)

@@ -9,9 +9,9 @@ import pyterrier as pt
 import pytest
 from ir_measures import AP, RR, P, nDCG
 from pandas.testing import assert_frame_equal
-from test_trace import COLUMNS
 
 from pyterrier_cascade import Cascade, RelativeCost
+from tests.early_exit.test_trace import COLUMNS
 
 LAYERS = (4, 6, 8, 10, 12)
 

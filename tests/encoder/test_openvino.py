@@ -311,7 +311,7 @@ import os, sys
 sys.path[:0] = {path!r}
 import numpy as np
 from pyterrier_cascade import CrossEncoder
-from test_openvino import frame
+from tests.encoder.test_openvino import frame
 ranker = CrossEncoder.from_pretrained({folder!r}, engine="openvino")
 ranker(frame())
 pid = os.fork()

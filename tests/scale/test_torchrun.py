@@ -21,7 +21,7 @@ SCRIPT = """
 import os, sys
 sys.path[:0] = [{tests!r}, {tests!r} + "/training"]
 import torch.distributed as dist
-import test_fit
+from tests.training import test_fit
 from safetensors.torch import save_file
 from pyterrier_cascade import {names}
 folder = sys.argv[1]

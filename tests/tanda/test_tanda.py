@@ -305,13 +305,13 @@ def test_a_transfer_set_that_gives_the_test_away(ranker):
 
 
 def test_bad_input(ranker):
-    with pytest.raises(ValueError, match="labels of the transfer data must be 0 or 1, but there are also 3, 4"):
-        Tanda(ranker, TRANSFER.assign(label=[3, 4, 0, 1] * 60))
+    with pytest.raises(ValueError, match=r"labels of the transfer data must be whole numbers, but 60 are not, first 0\.5"):
+        Tanda(ranker, TRANSFER.assign(label=[0.5, 1, 0, 1] * 60))
     with pytest.raises(pt.validate.InputValidationError, match="query"):
         Tanda(ranker, TRANSFER.drop(columns="query"))
     with pytest.raises(ValueError, match=r"^'nothing' cannot be fitted; give a CrossEncoder, a Cascade or another"):
         Tanda("nothing", TRANSFER)
-    with pytest.raises(ValueError, match="epochs must be at least 1, not 0"):
+    with pytest.raises(ValueError, match="epochs must be a whole number and at least 1, not 0"):
         recipe(ranker, adapt_epochs=0)
     with pytest.raises(ValueError, match="learning_rate must be above 0, not -1"):
         FineTune(ranker, rate=-1)
@@ -326,7 +326,7 @@ def test_bad_input(ranker):
     [
         (TRAIN, DEV.iloc[:0], "a recipe stops early in every step"),
         (TRAIN, None, "a recipe stops early in every step"),
-        (TRAIN.assign(label=[0, 2] * 16), DEV, "labels of the training data must be 0 or 1, but there are also 2"),
+        (TRAIN.assign(label=[0, 0.5] * 16), DEV, "labels of the training data must be whole numbers, but 16 are not"),
         (TRAIN, DEV.assign(label=0), "no positive among the 64 candidates of the development data"),
         (TRAIN.drop(columns="text"), DEV, "The retriever returned no 'text'"),
     ],
@@ -375,8 +375,15 @@ def test_drops():
     assert table.round(2).to_numpy().tolist() == [[0, 0], [4.67, 4.23], [22.63, 22.10]]
     with pytest.raises(ValueError, match="share=2: give a share of the labels from 0 to 1"):
         flipped(pd.DataFrame({"label": [0]}), 2)
-    with pytest.raises(ValueError, match="labels of the clean data must be 0 or 1, but there are also 4"):
-        flipped(pd.DataFrame({"label": [0, 1, 4]}), 0.5)
+    with pytest.raises(ValueError, match="labels of the clean data must be whole numbers, but 1 are not"):
+        flipped(pd.DataFrame({"label": [0, 1, 0.4]}), 0.5)
+    assert set(flipped(pd.DataFrame({"label": [0, 1, 4]}), 0)["label"]) == {0, 1}
+
+
+@pytest.mark.parametrize("make", [lambda ranker: recipe(ranker), lambda ranker: FineTune(ranker)])
+def test_without_development_questions_it_says_so(ranker, make):
+    with pytest.raises(ValueError, match="a recipe stops early in every step, by MAP on the target's development quest"):
+        make(ranker).fit_candidates(TRAIN)
 
 
 def test_a_plot_of_the_course(ranker):

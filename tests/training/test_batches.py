@@ -4,8 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyterrier_cascade.training.batches import token_budget
-from pyterrier_cascade.training.batches import epoch_batches, sampled
+from pyterrier_cascade.training.batches import epoch_batches, sampled, token_budget
 
 
 def test_token_budget_by_hand():

@@ -21,9 +21,10 @@ from pandas.testing import assert_frame_equal
 from safetensors.torch import load_file
 
 from pyterrier_cascade import DCBERT, Cascade, CascadeTraining, CrossEncoder, DCBertTraining, Tanda, Training, frames
-from pyterrier_cascade.crossencoder.model import loss, relevance
+from pyterrier_cascade.encoder.heads import log_odds
 from pyterrier_cascade.encoder.pairs import TokenPairs
-from pyterrier_cascade.training.trainer import Examples
+from pyterrier_cascade.training.losses import cross_entropy
+from pyterrier_cascade.training.trainer import LabelledPairs
 
 QUICK = Training(learning_rate=3e-3, epochs=4, tokens_per_batch=100, patience=4, precision="fp32")
 
@@ -60,8 +61,8 @@ def test_losses_by_hand():
     two = torch.tensor([[0.5, 2.5], [-1.0, 0.0]])
     one = torch.tensor([[2.0], [1.0]])
     for logits in (two, one):
-        assert loss(logits, labels).item() == pytest.approx(expected, abs=1e-6)
-        assert relevance(logits).tolist() == [2.0, 1.0]
+        assert cross_entropy(logits, labels).item() == pytest.approx(expected, abs=1e-6)
+        assert log_odds(logits).tolist() == [2.0, 1.0]
 
 
 def test_it_learns_and_says_how(tiny_bert):
@@ -155,7 +156,7 @@ def test_the_callers_random_state_is_left_alone(tiny_bert):
 SCRIPT = """
 import sys
 sys.path[:0] = [{tests!r}, {here!r}]
-import test_fit
+from tests.training import test_fit
 from pyterrier_cascade import CrossEncoder, Training, frames
 training = Training(epochs=3, tokens_per_batch=100, folder=sys.argv[1], save_every=7, learning_rate=1e-3, negatives=1)
 ranker = CrossEncoder.from_pretrained({model!r}, training=training).fit_candidates(test_fit.TRAIN, test_fit.DEV)
@@ -165,7 +166,7 @@ ranker.save_pretrained(sys.argv[1] + "/final")
 
 def test_after_a_kill_it_goes_on_to_the_same_weights(tiny_bert, tmp_path):
     here = Path(__file__).parent
-    script = SCRIPT.format(tests=str(here.parent), here=str(here), model=tiny_bert)
+    script = SCRIPT.format(tests=str(here.parents[1]), here=str(here), model=tiny_bert)
 
     def start(folder):
         return subprocess.Popen([sys.executable, "-c", script, str(folder)], stderr=subprocess.PIPE, text=True)
@@ -247,7 +248,7 @@ def test_negatives_are_drawn_anew_in_every_epoch():
     pairs = TokenPairs(
         {"input_ids": np.zeros(lengths.sum(), np.int64)}, lengths, np.arange(len(TRAIN)), {"input_ids": 0}
     )
-    epochs = Examples(pairs, labels, questions).batches(Training(epochs=3, negatives=1))
+    epochs = LabelledPairs(pairs, labels, questions).batches(Training(epochs=3, negatives=1))
     drawn = [{row for batch in epoch for row in batch if not labels[row]} for epoch in epochs]
     assert [len(rows) for rows in drawn] == [60] * 3 and len({frozenset(rows) for rows in drawn}) == 3
 

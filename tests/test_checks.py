@@ -1,0 +1,60 @@
+"""Checks of settings, and warnings that point at the user's own line."""
+
+import inspect
+import re
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pyterrier_cascade import checks
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("flor", "rounding must be one of floor, nearest, not 'flor' (did you mean 'floor'?)"),
+        ("up", "rounding must be one of floor, nearest, not 'up'"),
+        (None, "rounding must be one of floor, nearest, not None"),
+    ],
+)
+def test_a_choice_among_names(value, message):
+    checks.check_choices(rounding=("floor", ("floor", "nearest")))
+    with pytest.raises(ValueError, match=re.escape(message) + "$"):
+        checks.check_choices(rounding=(value, ("floor", "nearest")))
+
+
+def test_a_misspelt_name():
+    class Settings(checks.KnownSettings):
+        def __init__(self, alpha, verbose=False):
+            self.alpha = alpha
+
+    assert Settings(1).alpha == Settings(alpha=1).alpha == 1
+    expected = "Settings has no setting 'alhpa' (did you mean 'alpha'?); its settings are alpha, verbose"
+    with pytest.raises(TypeError, match=re.escape(expected)):
+        Settings(alhpa=1)
+    with pytest.raises(TypeError, match=re.escape("Settings has no setting 'zzz'; its settings are alpha, verbose")):
+        Settings(1, zzz=2)
+
+
+@pytest.mark.parametrize(
+    ("value", "least", "is_one"),
+    [(1, 1, True), (np.int64(3), 1, True), (0, 1, False), (0, 0, True), (True, 1, False), (2.0, 1, False),
+     ("2", 1, False), (None, 1, False)],
+)  # fmt: skip
+def test_counts(value, least, is_one):
+    assert checks.is_count(value, least) is is_one
+
+
+def test_a_warning_points_at_the_line_outside_of_the_package():
+    source = "def deep():\n    from pyterrier_cascade.checks import warn_user\n    warn_user('careful')\n"
+    inner = {"__name__": "pyterrier_cascade.somewhere"}
+    exec(compile(source, "inner.py", "exec"), inner)
+    outer = {"__name__": "pyterrier.pipelines", "deep": inner["deep"]}
+    exec(compile("def through():\n    deep()\n", "outer.py", "exec"), outer)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        line = inspect.currentframe().f_lineno + 1
+        outer["through"]()
+    assert [(str(one.message), Path(one.filename), one.lineno) for one in seen] == [("careful", Path(__file__), line)]
