@@ -106,7 +106,7 @@ class Checkpoint:
 
         Args:
             history: The course of the training.
-            record: What the model was trained on, for its configuration.
+            record: The record of the training, for the configuration.
         """
         self.loaded.mark_trained(record)
         self.history, self._record = history, record

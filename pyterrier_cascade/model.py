@@ -1,4 +1,4 @@
-"""The contract of a model in memory: what every loader returns, and what it was trained on."""
+"""The contract of a model in memory, which every loader returns, and the record of its training."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrainedOn:
-    """What a model was trained on: its configuration keeps this record, and the model card prints it.
+    """The record of a training: the model's configuration keeps it, and the model card prints it.
 
     Attributes:
         questions: The number of training questions.
@@ -92,11 +92,11 @@ class LoadedModel:
 
     @property
     def trained_on(self) -> TrainedOn | None:
-        """What this package trained the model on; None for an untrained model, and for one that others trained."""
+        """The record of this package's training; None for an untrained model, and for one that others trained."""
         return TrainedOn.from_config(self._config_field("trained_on"))
 
     def mark_trained(self, record: TrainedOn) -> None:
-        """Notes in the configuration what the model was trained on."""
+        """Notes the record of a training in the configuration."""
         self.untrained = None
         self.module.config.update({"trained_on": record.to_config()})
 
@@ -106,7 +106,7 @@ class LoadedModel:
             warn_user(f"{self.untrained}: train it with fit() before its scores mean anything")
 
     def describe(self) -> dict[str, Any]:
-        """Returns what ``python -m pyterrier_cascade info`` prints of the model; JSON knows all of it."""
+        """Returns the description that ``python -m pyterrier_cascade info`` prints, in types that JSON has."""
         raise NotImplementedError
 
     def _config_field(self, name: str) -> Any:

@@ -22,7 +22,7 @@ class Reranker:
     Attributes:
         name: Its class.
         home: The module of the class, below this package.
-        command: What the command line calls it.
+        command: Its name on the command line.
         training: The class with the settings of its training; None if it has no such settings of its own.
         more: Further public names of its folder, with their modules; the training class is one of them or is
             :class:`~pyterrier_cascade.Training`.
@@ -102,7 +102,7 @@ def homes() -> dict[str, str]:
 
 
 def public(name: str) -> Any:
-    """Returns what a public name stands for, imported now."""
+    """Returns the object of a public name, imported now."""
     return getattr(import_module(homes()[name]), name)
 
 

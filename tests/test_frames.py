@@ -140,7 +140,11 @@ def test_labels_come_from_the_qrels(results):
 @pytest.mark.parametrize(
     ("labels", "relevant_from", "message"),
     [
-        ([0, 1, 1, 0, 0], 2, "no positive among the 5 candidates of the dev data: no label is 2 or more; are these the"),
+        (
+            [0, 1, 1, 0, 0],
+            2,
+            "no positive among the 5 candidates of the dev data: no label is 2 or more; are these the",
+        ),
         ([3, 1, 1, 2, 1], 1, "all 5 candidates of the dev data are positive; it needs negatives too"),
         ([0, 1, 0.5, 0, 0], 1, "labels of the dev data must be whole numbers, but 1 are not, first 0.5"),
         ([0, 1, None, 0, 0], 1, "labels of the dev data must be whole numbers, but 1 are not, first nan"),

@@ -167,7 +167,7 @@ class CascadeModel(PairModel):
         return self.module.encoder.config
 
     def describe(self) -> dict[str, Any]:
-        """Returns what ``info`` prints of the model."""
+        """Returns the description that ``info`` prints."""
         config = self.module.config
         return super().describe() | {"outputs": config.outputs, "trained_on": config.trained_on or None}
 

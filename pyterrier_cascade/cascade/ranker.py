@@ -97,7 +97,7 @@ class Cascade(EarlyExitRanker, PairRanker):
         Args:
             name_or_path: A folder, or a name on the Hugging Face Hub: a Cascade Transformer or a bare encoder.
             layers: The layers that get fresh heads on a bare encoder; 4, 6, 8, 10 and 12 of 12 by default (CT-7).
-            pooling: What fresh heads read of a layer: the mean of all tokens but the first, ``"mean_nocls"``, of all,
+            pooling: How fresh heads read a layer: by the mean of all tokens but the first, ``"mean_nocls"``, of all,
                 ``"mean"``, or the first, ``"cls"`` (CT-10).
             outputs: The logits of a fresh head, 1 or 2 (CT-12).
             trust_remote_code: Whether code that comes with a bare encoder may run.

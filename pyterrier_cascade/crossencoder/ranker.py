@@ -84,7 +84,7 @@ class CrossEncoder(PairRanker):
             name_or_path: A folder, or a name on the Hugging Face Hub.
             layers: Keep only the first so many layers.
             dense: Whether a fresh head has a dense layer before its tanh: Hugging Face's heads have one, the formula
-                of TANDA has none (TA-2). A trained head keeps what it has.
+                of TANDA has none (TA-2). A trained head stays as it is.
             trust_remote_code: Whether code that comes with the model may run.
             **settings: Any of the class's settings.
         """
@@ -104,7 +104,7 @@ class CrossEncoder(PairRanker):
         return type(self)(**(self.settings() | {"model": model}))
 
     def score(self, frame: pd.DataFrame, blocks: frames.Blocks) -> dict[str, np.ndarray]:
-        """Returns the relevance of each candidate and what it cost."""
+        """Returns the relevance of each candidate and its cost."""
         model = self.model.loaded
         scores, n_inputs, n_tokens = self.relevance(frame)
         return {

@@ -26,7 +26,7 @@ class SequentialReranker(EarlyExitRanker, pt.Estimator):
     """Reranks by several models, each of more layers than the one before and for fewer candidates.
 
     The baseline that the Cascade Transformer is measured against: every model reads the survivors from the start, which
-    costs about twice as much (CT-33). Its settings and stages are those of :class:`~pyterrier_cascade.Cascade`::
+    costs about twice as much (CT-33). It has the settings and stages of :class:`~pyterrier_cascade.Cascade`::
 
         bm25 >> sequential(alpha=0.4)
         bm25 >> sequential[4] % 0.6 >> sequential[12]

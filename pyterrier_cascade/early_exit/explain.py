@@ -1,4 +1,4 @@
-"""Which head dropped which candidate, and at what score."""
+"""Explanations: the head that dropped each candidate, and the scores that decided it."""
 
 import numpy as np
 import pandas as pd

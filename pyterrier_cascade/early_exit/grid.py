@@ -23,7 +23,7 @@ class GridResult:
 
     Attributes:
         positions: The final position of each relevant candidate, from 0, ``(n_settings, n_relevant)``.
-        exits: The number of the head where each left, the last for those that came to it, likewise.
+        exits: The number of the head where each one left, the last head for those that reached it, likewise.
         costs: The layers run, relative to the full encoder, summed over the questions ``(n_settings,)``.
         token_costs: The same by tokens ``(n_settings,)``.
     """

@@ -14,7 +14,7 @@ def quality_against_cost(sweep, measure: str, marked: Sequence, ax):
     """Draws a :class:`~pyterrier_cascade.cascade.sweep.Sweep` (CT-61) and returns the axes.
 
     Args:
-        sweep: What is drawn.
+        sweep: The sweep to draw.
         measure: The name of the measure.
         marked: Alphas, the same at every head, that are marked.
         ax: Where to draw, or None.
@@ -47,11 +47,11 @@ def quality_against_cost(sweep, measure: str, marked: Sequence, ax):
 def river(explained: pd.DataFrame, qid: str | None = None, *, relevant: Sequence[str] = (), ax=None):
     """Draws the candidates of a question on their way through the layers, and returns the axes.
 
-    A line is a candidate; it goes from its place at one head to its place at the next, and ends in a cross where it is
-    dropped.
+    Each line is a candidate. It goes from the candidate's place at one head to its place at the next, and ends in a
+    cross at the head that drops it.
 
     Args:
-        explained: What ``cascade.explain(candidates)`` returns.
+        explained: The frame that ``cascade.explain(candidates)`` returns.
         qid: The question; not needed if there is only one.
         relevant: Docnos that are drawn in another colour.
         ax: Where to draw; a new figure unless given.

@@ -22,7 +22,7 @@ def _pruned_by(rule: type[Rule], default: Any) -> Any:
 
 @dataclass(frozen=True)
 class Plan:
-    """What becomes of candidates at the heads of one model.
+    """The heads of one model that score candidates, and the rules that prune after each of them.
 
     Attributes:
         layers: The layers whose heads score, ascending.

@@ -24,9 +24,10 @@ def survivors(rules: Sequence[Rule], groups: np.ndarray, scores: np.ndarray) -> 
 
 
 def keep_of(plan: Plan, groups: np.ndarray) -> Keep:
-    """Returns what the engine asks after each head: the survivors of some candidates, best first.
+    """Returns the function that the engine calls after each head; it returns the survivors of some candidates.
 
-    Equal scores keep the order that they had at the head before, and at the first head that of the input (CT-2).
+    The survivors come best first. Equal scores keep the order that they had at the head before, and at the first head
+    the order of the input (CT-2).
 
     Args:
         plan: The rules of each head.

@@ -101,7 +101,7 @@ class EarlyExitRanker(Ranker):
             frame: A results frame that is not empty.
             blocks: Its blocks.
             plan: The heads, and the rules between them.
-            exited: What becomes of candidates that leave early, ``"below"`` or ``"drop"``.
+            exited: Whether candidates that leave early rank ``"below"`` the others, or are removed (``"drop"``).
         """
         found = self.head_scores(frame, blocks, plan)
         run = layers_run(plan.layers, self.reuses_encodings)

@@ -1,11 +1,9 @@
 """Traces: the scores of all heads for all candidates, from which any policy follows without the model."""
 
-import hashlib
 import json
 import shutil
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,98 +18,11 @@ from pyterrier_cascade.early_exit.policy import Plan, Policy
 from pyterrier_cascade.early_exit.pruning import scores_in_turn
 from pyterrier_cascade.early_exit.ranker import EarlyExitRanker, HeadScores, layers_run, ranked_by
 from pyterrier_cascade.early_exit.sweep import Sweep, swept
+from pyterrier_cascade.early_exit.trace_part import PartScorer, TracePart, text_hashes
 from pyterrier_cascade.pair_ranker import ROWS
-from pyterrier_cascade.store.strings import Strings
 
 META = "pt_meta.json"
 KIND = {"type": "cascade_trace", "format": "npy", "package_hint": "pyterrier_cascade", "version": 2}
-
-
-@dataclass(frozen=True)
-class TracePart:
-    """Some questions of a trace, one after the other, each with its candidates in the order of the input.
-
-    Attributes:
-        qids: The ids of the questions.
-        queries: The words of each question.
-        texts: A hash of each question's words and of its candidates' texts ``(n_questions,)``.
-        sizes: The number of candidates of each question ``(n_questions,)``.
-        docnos: The ids of the candidates.
-        scores: The scores of the candidates at all heads ``(n, n_heads)``.
-        tokens: The number of tokens of each candidate ``(n,)``.
-    """
-
-    qids: Strings
-    queries: Strings
-    texts: np.ndarray
-    sizes: np.ndarray
-    docnos: Strings
-    scores: np.ndarray
-    tokens: np.ndarray
-
-    def save(self, folder: Path) -> None:
-        """Writes a folder that is there whole or not at all."""
-        with pt.io.finalized_directory(str(folder)) as unfinished:
-            for name, value in vars(self).items():
-                if isinstance(value, Strings):
-                    value.save(Path(unfinished), name)
-                else:
-                    np.save(Path(unfinished) / f"{name}.npy", value, allow_pickle=False)
-
-    @classmethod
-    def open(cls, folder: Path) -> "TracePart":
-        """Returns the part in a folder, memory-mapped."""
-
-        def opened(field):
-            if field.type is Strings:
-                return Strings.open(folder, field.name)
-            return np.load(folder / f"{field.name}.npy", mmap_mode="r", allow_pickle=False)
-
-        return cls(**{field.name: opened(field) for field in fields(cls)})
-
-
-@dataclass(frozen=True)
-class PartScorer:
-    """Makes a part of a trace of some questions, in this process or in a worker of a pool.
-
-    Attributes:
-        ranker: The ranker whose heads score.
-    """
-
-    ranker: EarlyExitRanker
-
-    def __call__(self, frame: pd.DataFrame) -> TracePart:
-        """Returns the part that a results frame becomes."""
-        blocks = frames.Blocks.of(frame)
-        found = self.ranker.head_scores(frame, blocks, Policy().resolve(self.ranker.head_layers), prune=False)
-        if np.isnan(found.scores).any():
-            raise ValueError("scores are NaN; the model's weights are broken (a diverged training?)")
-        first = frame.iloc[np.unique(blocks.codes, return_index=True)[1]]
-        return TracePart(
-            Strings.pack([str(qid) for qid in blocks.qids]),
-            Strings.pack(first["query"].fillna("").tolist()),
-            text_hashes(frame, np.split(found.rows, np.cumsum(blocks.sizes)[:-1]), self.ranker.text_field),
-            blocks.sizes,
-            Strings.pack(frame["docno"].astype(str).iloc[found.rows].tolist()),
-            found.scores.astype(np.float32),
-            found.tokens.astype(np.int32),
-        )
-
-
-def text_hashes(frame: pd.DataFrame, questions: Sequence[np.ndarray], text_field: str) -> np.ndarray:
-    """Returns a hash of the words of each question and of the texts of its candidates, ``(n_questions,)``.
-
-    Args:
-        frame: The candidates.
-        questions: The rows of each question.
-        text_field: The column with the text.
-    """
-    queries, texts = (frame[name].fillna("").to_numpy(dtype=object) for name in ("query", text_field))
-    found = np.empty(len(questions), np.uint64)
-    for number, rows in enumerate(questions):
-        words = "\0".join([queries[rows[0]], *texts[rows]]).encode("utf-8", "surrogatepass")
-        found[number] = int.from_bytes(hashlib.sha256(words).digest()[:8], "little")
-    return found
 
 
 class Trace(pt.Artifact):
@@ -169,32 +80,39 @@ class Trace(pt.Artifact):
             "full_layers": ranker.full_layers,
             "reuses_encodings": ranker.reuses_encodings,
         }
-        if path is None:
-            trace = cls.__new__(cls)
-            pt.Artifact.__init__(trace, pt.Artifact.NO_PATH)
-            trace.meta, trace._parts = meta, []
-        elif (Path(path) / META).is_file():
-            trace = cls(path)
-            if trace.meta["fingerprint"] != meta["fingerprint"]:
-                raise ValueError(
-                    f"the trace at {str(path)!r} was made by {trace.meta['ranker']}, whose weights or settings are "
-                    f"not those of {meta['ranker']}; give another path, or delete it"
-                )
-        else:
-            if Path(path).exists() and (not Path(path).is_dir() or any(Path(path).iterdir())):
-                raise FileExistsError(f"{str(path)!r} exists and is no trace; give another path")
-            Path(path).mkdir(parents=True, exist_ok=True)
-            with pt.io.finalized_open(str(Path(path) / META), "t") as file:
-                json.dump(meta, file, indent=1)
-            trace = cls(path)
-        if path is not None:
-            # A process that died while it wrote a part left these.
-            for unfinished in trace.path.glob(".part-*.tmp"):
-                shutil.rmtree(unfinished)
+        trace = cls._in_memory(meta) if path is None else cls._at(Path(path), meta)
         trace._add(ranker, candidates, pool)
         return trace
 
+    @classmethod
+    def _in_memory(cls, meta: dict[str, Any]) -> "Trace":
+        trace = cls.__new__(cls)
+        pt.Artifact.__init__(trace, pt.Artifact.NO_PATH)
+        trace.meta, trace._parts = meta, []
+        return trace
+
+    @classmethod
+    def _at(cls, path: Path, meta: dict[str, Any]) -> "Trace":
+        """Returns the trace at a path, made if it is not there, or raises where another one is there."""
+        if not (path / META).is_file():
+            if path.exists() and (not path.is_dir() or any(path.iterdir())):
+                raise FileExistsError(f"{str(path)!r} exists and is no trace; give another path")
+            path.mkdir(parents=True, exist_ok=True)
+            with pt.io.finalized_open(str(path / META), "t") as file:
+                json.dump(meta, file, indent=1)
+        trace = cls(path)
+        if trace.meta["fingerprint"] != meta["fingerprint"]:
+            raise ValueError(
+                f"the trace at {str(path)!r} was made by {trace.meta['ranker']}, whose weights or settings are "
+                f"not those of {meta['ranker']}; give another path, or delete it"
+            )
+        # A process that died while it wrote a part left these.
+        for unfinished in path.glob(".part-*.tmp"):
+            shutil.rmtree(unfinished)
+        return trace
+
     def _add(self, ranker: EarlyExitRanker, candidates: pd.DataFrame, pool: Any) -> None:
+        """Scores the questions that are not in the trace; raises where a known one has other candidates or texts."""
         if not len(candidates):
             return
         blocks = frames.Blocks.of(candidates)
@@ -202,20 +120,19 @@ class Trace(pt.Artifact):
         rows = frames.ranking(candidates, blocks, np.zeros(len(candidates)))
         docnos = candidates["docno"].astype(str).to_numpy(dtype=object)
         qids, groups = list(map(str, blocks.qids)), np.split(rows, np.cumsum(blocks.sizes)[:-1])
+        for qid, positions in zip(qids, groups, strict=True):
+            names, count = Counter(docnos[positions].tolist()).most_common(1)[0]
+            if count > 1:
+                raise ValueError(f"question {qid!r} has candidate {names!r} more than once; a trace needs each once")
         again = [number for number, qid in enumerate(qids) if qid in known]
-        read = text_hashes(candidates, [groups[number] for number in again], ranker.text_field)
-        new, texts = [], dict(zip(again, read, strict=True))
-        for number, (qid, positions) in enumerate(zip(qids, groups, strict=True)):
-            names = docnos[positions].tolist()
-            if len(set(names)) < len(names):
-                twice = next(name for name, count in Counter(names).items() if count > 1)
-                raise ValueError(f"question {qid!r} has candidate {twice!r} more than once; a trace needs each once")
-            if qid not in known:
-                new.append(positions)
-            elif self.docnos[self.edges[known[qid]] : self.edges[known[qid] + 1]].tolist() != names:
+        texts = text_hashes(candidates, [groups[number] for number in again], ranker.text_field)
+        for number, text in zip(again, texts, strict=True):
+            qid, place = qids[number], known[qids[number]]
+            if self.docnos[self.edges[place] : self.edges[place + 1]].tolist() != docnos[groups[number]].tolist():
                 raise ValueError(f"question {qid!r} is in the trace with other candidates; give another path")
-            elif self.texts[known[qid]] != texts[number]:
+            if self.texts[place] != text:
                 raise ValueError(f"question {qid!r} is in the trace with other words or texts; give another path")
+        new = [positions for qid, positions in zip(qids, groups, strict=True) if qid not in known]
         if not new:
             return
         questions = np.repeat(np.arange(len(new)), [len(positions) for positions in new])
@@ -322,12 +239,12 @@ class Trace(pt.Artifact):
         return len(self.tokens)
 
     def __repr__(self):
-        """Returns what is in it."""
+        """Returns the path, the number of questions and candidates, and the layers of the heads."""
         where = f"{str(self.path)!r}, " if isinstance(self.path, Path) else ""
         return f"<Trace {where}{len(self.sizes)} questions, {len(self)} candidates, heads at layers {self.layers}>"
 
     def __getstate__(self):
-        """One on disk pickles as its path."""
+        """A trace on disk pickles as its path."""
         return {name: self.__dict__[name] for name in ("path", "meta", "_parts")}
 
     def results(self, alpha: float | Sequence[float] = 0.0, **policy: Any) -> pd.DataFrame:

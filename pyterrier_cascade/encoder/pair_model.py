@@ -52,7 +52,7 @@ class PairModel(LoadedModel):
         return min(position_limit(self.encoder_config) or most, most)
 
     def describe(self) -> dict[str, Any]:
-        """Returns what ``info`` prints of the model."""
+        """Returns the description that ``info`` prints."""
         return {
             "encoder": self.encoder_config.model_type,
             "layers": self.layers,

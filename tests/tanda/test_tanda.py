@@ -305,7 +305,9 @@ def test_a_transfer_set_that_gives_the_test_away(ranker):
 
 
 def test_bad_input(ranker):
-    with pytest.raises(ValueError, match=r"labels of the transfer data must be whole numbers, but 60 are not, first 0\.5"):
+    with pytest.raises(
+        ValueError, match=r"labels of the transfer data must be whole numbers, but 60 are not, first 0\.5"
+    ):
         Tanda(ranker, TRANSFER.assign(label=[0.5, 1, 0, 1] * 60))
     with pytest.raises(pt.validate.InputValidationError, match="query"):
         Tanda(ranker, TRANSFER.drop(columns="query"))
@@ -382,7 +384,9 @@ def test_drops():
 
 @pytest.mark.parametrize("make", [lambda ranker: recipe(ranker), lambda ranker: FineTune(ranker)])
 def test_without_development_questions_it_says_so(ranker, make):
-    with pytest.raises(ValueError, match="a recipe stops early in every step, by MAP on the target's development quest"):
+    with pytest.raises(
+        ValueError, match="a recipe stops early in every step, by MAP on the target's development quest"
+    ):
         make(ranker).fit_candidates(TRAIN)
 
 

@@ -1,4 +1,4 @@
-"""What a pruning rule is: it says which candidates go on to the next head."""
+"""The base of pruning rules, which decide which candidates go on to the next head."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -11,10 +11,11 @@ from pyterrier_cascade.early_exit.groups import places
 
 
 class Rule(ABC):
-    """Says which candidates of a group go on after a head. Rules are values: frozen dataclasses.
+    """Decides which candidates of a group go on after a head. Rules are values: frozen dataclasses.
 
-    A new rule is a file beside this one, with a subclass, and a line in :class:`~pyterrier_cascade.early_exit.policy.
-    Policy`, which names the setting that users write. Every rule keeps at least one candidate of a group.
+    A new rule is a file beside this one, with a subclass, and a line in
+    :class:`~pyterrier_cascade.early_exit.policy.Policy`, which names the setting that users write. Every rule keeps at
+    least one candidate of a group.
     """
 
     one_for_all: ClassVar[bool] = True
@@ -27,7 +28,7 @@ class Rule(ABC):
 
         Args:
             name: The setting, for the error.
-            value: What the user gave for this head.
+            value: The value that the user gave for this head.
             rounding: The policy's.
         """
 

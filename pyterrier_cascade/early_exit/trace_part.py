@@ -1,0 +1,102 @@
+"""A part of a trace: some questions, scored by all heads and kept in a folder."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_cascade import frames
+from pyterrier_cascade.early_exit.policy import Policy
+from pyterrier_cascade.early_exit.ranker import EarlyExitRanker
+from pyterrier_cascade.store.strings import Strings
+
+
+@dataclass(frozen=True)
+class TracePart:
+    """Some questions of a trace, one after the other, each with its candidates in the order of the input.
+
+    Attributes:
+        qids: The ids of the questions.
+        queries: The words of each question.
+        texts: A hash of each question's words and of its candidates' texts ``(n_questions,)``.
+        sizes: The number of candidates of each question ``(n_questions,)``.
+        docnos: The ids of the candidates.
+        scores: The scores of the candidates at all heads ``(n, n_heads)``.
+        tokens: The number of tokens of each candidate ``(n,)``.
+    """
+
+    qids: Strings
+    queries: Strings
+    texts: np.ndarray
+    sizes: np.ndarray
+    docnos: Strings
+    scores: np.ndarray
+    tokens: np.ndarray
+
+    def save(self, folder: Path) -> None:
+        """Writes a folder that is there whole or not at all."""
+        with pt.io.finalized_directory(str(folder)) as unfinished:
+            for name, value in vars(self).items():
+                if isinstance(value, Strings):
+                    value.save(Path(unfinished), name)
+                else:
+                    np.save(Path(unfinished) / f"{name}.npy", value, allow_pickle=False)
+
+    @classmethod
+    def open(cls, folder: Path) -> "TracePart":
+        """Returns the part in a folder, memory-mapped."""
+
+        def opened(field):
+            if field.type is Strings:
+                return Strings.open(folder, field.name)
+            return np.load(folder / f"{field.name}.npy", mmap_mode="r", allow_pickle=False)
+
+        return cls(**{field.name: opened(field) for field in fields(cls)})
+
+
+@dataclass(frozen=True)
+class PartScorer:
+    """Makes a part of a trace of some questions, in this process or in a worker of a pool.
+
+    Attributes:
+        ranker: The ranker whose heads score.
+    """
+
+    ranker: EarlyExitRanker
+
+    def __call__(self, frame: pd.DataFrame) -> TracePart:
+        """Returns the part that a results frame becomes."""
+        blocks = frames.Blocks.of(frame)
+        found = self.ranker.head_scores(frame, blocks, Policy().resolve(self.ranker.head_layers), prune=False)
+        if np.isnan(found.scores).any():
+            raise ValueError("scores are NaN; the model's weights are broken (a diverged training?)")
+        first = frame.iloc[np.unique(blocks.codes, return_index=True)[1]]
+        return TracePart(
+            Strings.pack([str(qid) for qid in blocks.qids]),
+            Strings.pack(first["query"].fillna("").tolist()),
+            text_hashes(frame, np.split(found.rows, np.cumsum(blocks.sizes)[:-1]), self.ranker.text_field),
+            blocks.sizes,
+            Strings.pack(frame["docno"].astype(str).iloc[found.rows].tolist()),
+            found.scores.astype(np.float32),
+            found.tokens.astype(np.int32),
+        )
+
+
+def text_hashes(frame: pd.DataFrame, questions: Sequence[np.ndarray], text_field: str) -> np.ndarray:
+    """Returns a hash of the words of each question and of the texts of its candidates, ``(n_questions,)``.
+
+    Args:
+        frame: The candidates.
+        questions: The rows of each question.
+        text_field: The column with the text.
+    """
+    queries, texts = (frame[name].fillna("").to_numpy(dtype=object) for name in ("query", text_field))
+    found = np.empty(len(questions), np.uint64)
+    for number, rows in enumerate(questions):
+        words = "\0".join([queries[rows[0]], *texts[rows]]).encode("utf-8", "surrogatepass")
+        found[number] = int.from_bytes(hashlib.sha256(words).digest()[:8], "little")
+    return found
