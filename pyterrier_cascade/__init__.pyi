@@ -29,34 +29,4 @@ from pyterrier_cascade.tanda.tanda import Tanda as Tanda
 from pyterrier_cascade.training.settings import Training as Training
 
 __version__: str
-__all__ = [
-    "BM25",
-    "DCBERT",
-    "EM",
-    "PBT",
-    "PTB",
-    "CachedRanker",
-    "Cascade",
-    "CascadeTraining",
-    "CrossEncoder",
-    "DCBertTraining",
-    "DocumentCache",
-    "FineTune",
-    "FractionCutoff",
-    "HierarchicalArchitecture",
-    "HierarchicalRanker",
-    "HierarchicalTraining",
-    "RayPool",
-    "RelativeCost",
-    "RelativeTokenCost",
-    "Runs",
-    "SequentialReranker",
-    "Survival",
-    "Tanda",
-    "Trace",
-    "Training",
-    "answer_qrels",
-    "em_drop",
-    "river",
-    "sampled_negatives",
-]
+__all__: list[str]

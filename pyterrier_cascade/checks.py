@@ -67,4 +67,4 @@ def _is_library(module: str) -> bool:
 
 def is_count(value: object, least: int = 1) -> bool:
     """Returns whether a value is a whole number that is not below the least one; ``True`` is no number."""
-    return isinstance(value, Integral) and not isinstance(value, bool) and value >= least
+    return isinstance(value, Integral) and not isinstance(value, bool) and bool(value >= least)

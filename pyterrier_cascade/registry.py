@@ -144,5 +144,4 @@ def refuse_others(source: str, wanted: str, config: Mapping[str, Any] | None = N
 def stub() -> str:
     """Returns the stub of the package, by which type checkers know the names that are imported on first use."""
     lines = [f"from {home} import {name} as {name}" for name, home in homes().items()]
-    names = "".join(f'    "{name}",\n' for name in homes())
-    return "\n".join(sorted(lines)) + f"\n\n__version__: str\n__all__ = [\n{names}]\n"
+    return "\n".join(sorted(lines)) + "\n\n__version__: str\n__all__: list[str]\n"

@@ -289,9 +289,9 @@ def test_an_unwritable_folder_is_an_error_before_training(tiny_bert, tmp_path):
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        (0, "no positive among the 180 candidates of the training data; are these the right qrels?"),
+        (0, "no positive among the 180 candidates of the training data: no label is 1 or more; are these the"),
         (1, "all 180 candidates of the training data are positive; it needs negatives too"),
-        (2, "labels of the training data must be 0 or 1, but there are also 2"),
+        (2, "all 180 candidates of the training data are positive; it needs negatives too"),
     ],
 )
 def test_data_of_one_class_is_an_error(tiny_bert, labels, message):
@@ -307,8 +307,8 @@ def test_development_results_need_qrels(tiny_bert):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"precision": "fp8"}, "precision must be auto, fp32 or bf16, not 'fp8'"),
-        ({"epochs": 0}, "epochs must be at least 1, not 0"),
+        ({"precision": "fp8"}, "precision must be one of auto, fp32, bf16, not 'fp8'"),
+        ({"epochs": 0}, "epochs must be a whole number and at least 1, not 0"),
         ({"learning_rate": 0.0}, "learning_rate must be above 0, not 0.0"),
         ({"negatives": 0}, "negatives must be at least 1 a question, or None for all, not 0"),
     ],
