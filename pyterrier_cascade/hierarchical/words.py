@@ -1,4 +1,4 @@
-"""From a text to the numbers of its words."""
+"""The tokenizer: from a text to the numbers of its words (HR-8)."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pyterrier_cascade.hierarchical.packing import Texts
+from pyterrier_cascade.hierarchical.pairs import NumberedTexts
 
 VOCABULARY = "vocab.txt"
 
@@ -18,24 +18,24 @@ TOKEN = re.compile(
     r"|\w+"
     r"|[^\w\s]"
 )
-"""A word, a number, a contraction or one mark of punctuation, whichever comes first; spaces only part them."""
+"""A token is a word, a number, a contraction or one punctuation mark; the first alternative that fits decides."""
 
 
 def tokens(text: str, lowercase: bool = True) -> list[str]:
-    """Returns the words of a text as they are looked up: ``"Don't go!"`` becomes ``do n't go !``.
+    """Returns the words of a text as the vocabulary spells them: ``"Don't go!"`` becomes ``do n't go !``.
 
     Args:
-        text: Any text; typographic apostrophes count as plain ones.
-        lowercase: Whether capitals are made small first, as suits vectors that were made so.
+        text: Any text. A typographic apostrophe counts as a plain one.
+        lowercase: Whether to make the text lower case first, which vectors of lower-case words need.
     """
     text = text.replace("\u2019", "'")
     return TOKEN.findall(text.lower() if lowercase else text)
 
 
 class WordTokenizer:
-    """Numbers words by their place in a vocabulary, from 1; 0 stands for any word that is not in it (HR-8).
+    """Numbers words by their place in a vocabulary, from 1; 0 stands for every unknown word (HR-8).
 
-    An empty text is one unknown word, so that there is something to attend to.
+    An empty text becomes one unknown word, so that the attention has a word to read.
 
     Args:
         words: The vocabulary.
@@ -46,22 +46,22 @@ class WordTokenizer:
         self.words, self.lowercase = list(words), lowercase
         self.numbers = {word: number for number, word in enumerate(self.words, start=1)}
 
-    def __call__(self, texts: Iterable[str]) -> Texts:
-        """Returns the texts as numbers, end to end."""
+    def __call__(self, texts: Iterable[str]) -> NumberedTexts:
+        """Returns the texts as numbers of words."""
         found, lengths = [], []
         for text in texts:
             numbers = [self.numbers.get(token, 0) for token in tokens(text, self.lowercase)] or [0]
             found += numbers
             lengths.append(len(numbers))
-        return Texts(np.array(found, dtype=np.int64), np.array(lengths, dtype=np.int64))
+        return NumberedTexts(np.array(found, dtype=np.int64), np.array(lengths, dtype=np.int64))
 
     def save_pretrained(self, path: str) -> None:
-        """Writes the vocabulary, a word a line."""
+        """Writes the vocabulary into a folder, one word a line."""
         text = "".join(f"{word}\n" for word in self.words)
         (Path(path) / VOCABULARY).write_bytes(text.encode("utf-8", "surrogatepass"))
 
     @classmethod
     def from_pretrained(cls, path: str, lowercase: bool = True) -> "WordTokenizer":
-        """Returns the tokenizer of a folder."""
+        """Returns the tokenizer that :meth:`save_pretrained` wrote into a folder."""
         text = (Path(path) / VOCABULARY).read_bytes().decode("utf-8", "surrogatepass")
         return cls(text.split("\n")[:-1], lowercase)

@@ -11,7 +11,7 @@ from ir_measures import AP, RR, P
 from pyterrier_cascade import Runs
 from pyterrier_cascade.hierarchical.training import Trainer
 from pyterrier_cascade.runs import measured
-from tests.hierarchical.hr_lists import DEV, QUICK, TEST, TRAIN, ranker
+from tests.hierarchical.questions import DEV, QUICK, TEST, TRAIN, ranker
 
 
 def runs(*rows_of_seeds) -> Runs:

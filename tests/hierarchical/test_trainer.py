@@ -21,7 +21,7 @@ from pyterrier_cascade.hierarchical.loading import build
 from pyterrier_cascade.hierarchical.losses import list_loss
 from pyterrier_cascade.hierarchical.schemes import EQUATIONS
 from pyterrier_cascade.hierarchical.training import Examples, Trainer, parts, steps
-from tests.hierarchical.hr_lists import DEV, QUICK, SMALL, TEST, TRAIN, ranker, vector_file
+from tests.hierarchical.questions import DEV, QUICK, SMALL, TEST, TRAIN, ranker, vector_file
 
 
 def weights(made) -> dict[str, torch.Tensor]:
@@ -143,7 +143,7 @@ def test_two_threads_do_not_change_the_training():
 
 def test_the_first_step_by_hand():
     """One step on one question moves every weight by Adam's rate, against the gradient of the joint loss."""
-    import hr_reference as reference
+    from tests.hierarchical import reference
 
     from pyterrier_cascade.hierarchical.losses import joint_loss, question_losses
     from pyterrier_cascade.hierarchical.vocabulary import _add_random

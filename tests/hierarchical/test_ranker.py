@@ -14,7 +14,7 @@ from pyterrier.testing import transformer_test_class
 
 from pyterrier_cascade import HierarchicalArchitecture, HierarchicalRanker, HierarchicalTraining, Training
 from pyterrier_cascade.frames import mean_average_precision
-from tests.hierarchical.hr_lists import DEV, SMALL, TEST, TRAIN, ranker, vector_file
+from tests.hierarchical.questions import DEV, SMALL, TEST, TRAIN, ranker, vector_file
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* is fresh")
 

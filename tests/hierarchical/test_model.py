@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-import hr_reference as reference
+from tests.hierarchical import reference
 import hypothesis.strategies as st
 import numpy as np
 import pytest

@@ -1,0 +1,299 @@
+"""The training loop over whole questions (HR-11, HR-30).
+
+This is a loop of its own and not Hugging Face's Trainer. A step of these models takes a fraction of a second and is
+fastest when each core computes the gradients of a part of its questions. The Trainer's step, one loss and one backward
+pass for all questions, has no place for that.
+"""
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from tqdm.auto import tqdm
+
+from pyterrier_cascade.encoder.device import has_bf16
+from pyterrier_cascade.encoder.workers import workers
+from pyterrier_cascade.hierarchical.loading import PRECISIONS
+from pyterrier_cascade.hierarchical.model import CompareAggregate
+from pyterrier_cascade.hierarchical.pairs import QuestionAnswerPairs
+from pyterrier_cascade.hierarchical.training import HierarchicalTraining, joint_loss, question_losses
+from pyterrier_cascade.training.identity import identity, refuse_another
+
+STATE = "hierarchical-training.safetensors"
+ADAM = ("step", "exp_avg", "exp_avg_sq")
+
+
+@dataclass(frozen=True)
+class LabelledQuestions:
+    """The training data: pairs with their labels and the questions that they belong to.
+
+    Attributes:
+        pairs: Questions and answers.
+        labels: 0 or 1. *Shape:* (n_pairs,)
+        groups: The question of each pair as a number from 0. All pairs of a question are trained on together, even if
+            two questions have the same words. *Shape:* (n_pairs,)
+    """
+
+    pairs: QuestionAnswerPairs
+    labels: np.ndarray
+    groups: np.ndarray
+
+    def rows(self) -> list[np.ndarray]:
+        """Returns the numbers of the pairs of each question."""
+        order = np.argsort(self.groups, kind="stable")
+        return np.split(order, np.cumsum(np.bincount(self.groups))[:-1])
+
+    def arrays(self) -> list[np.ndarray]:
+        """Returns all content of the training data, by which one training is told from another."""
+        texts = [values for one in (self.pairs.questions, self.pairs.answers) for values in (one.ids, one.lengths)]
+        return [*texts, self.pairs.question, self.labels, self.groups]
+
+
+def steps_of_epoch(n_questions: int, settings: HierarchicalTraining, epoch: int) -> list[np.ndarray]:
+    """Returns the questions of each step of an epoch: all of them, in another order in every epoch."""
+    order = np.random.default_rng([settings.seed, epoch]).permutation(n_questions)
+    return np.split(order, range(settings.questions_per_batch, n_questions, settings.questions_per_batch))
+
+
+def equal_parts(n_words: np.ndarray, budget: int) -> list[list[int]]:
+    """Returns the questions of a step in parts of nearly equal work, an even number where there are enough questions.
+
+    The parts depend on the questions alone, so that a training has the same result on any number of cores.
+
+    Args:
+        n_words: The number of words in each question with all its candidates, ``(n,)``.
+        budget: About the number of words in a part; a question is never divided (HR-11).
+    """
+    n_parts = 2 * -(-int(n_words.sum()) // (2 * budget))
+    found, loads = [[] for _ in range(n_parts)], np.zeros(n_parts)
+    for question in np.argsort(-n_words, kind="stable").tolist():
+        lightest = int(loads.argmin())
+        found[lightest].append(question)
+        loads[lightest] += n_words[question]
+    return [part for part in found if part]
+
+
+class QuestionTrainer:
+    """Trains a backbone in place, step by step.
+
+    Args:
+        module: The backbone.
+        questions: The training data.
+        settings: The settings of the training.
+
+    Attributes:
+        n_updates: The number of updates so far.
+        sums: The losses of the running epoch, added up over its questions: of each level, then the joint one.
+        history: A row for each finished epoch.
+        best: The parameters that had the best MAP on the development questions; None without such questions.
+    """
+
+    def __init__(self, module: CompareAggregate, questions: LabelledQuestions, settings: HierarchicalTraining):
+        self.module, self.questions, self.settings = module, questions, settings
+        self.rows = questions.rows()
+        self.n_words = np.array([int(questions.pairs.lengths[rows].sum()) for rows in self.rows])
+        self.levels = list(module.scheme.feeds)
+        vectors = module.vectors.tuned
+        from_scratch = module.config["vectors"] is None
+        rate = settings.learning_rate if from_scratch else settings.embedding_rate
+        self.rates = {p: settings.learning_rate for p in module.parameters() if p is not vectors}
+        if rate is not None:
+            self.rates[vectors] = rate
+        self.parameters = list(self.rates)
+        # One optimiser for each parameter, so that all cores take part in an update.
+        self.optimizers = [
+            torch.optim.AdamW([parameter], rate, weight_decay=settings.weight_decay, fused=True)
+            for parameter, rate in self.rates.items()
+        ]
+        self.n_steps = len(steps_of_epoch(len(self.rows), settings, 0))
+        bf16 = settings.precision == "bf16" or (settings.precision == "auto" and has_bf16(torch.device("cpu")))
+        self.dtype = PRECISIONS["bf16" if bf16 else "fp32"]
+        self.n_updates, self.sums = 0, np.zeros(len(self.levels) + 1)
+        self.history: list[dict] = []
+        self.best: dict[str, torch.Tensor] | None = None
+
+    @property
+    def finished(self) -> bool:
+        """Whether all epochs are done, or MAP on the development questions has not risen for too many of them."""
+        course = [row["dev_map"] for row in self.history if "dev_map" in row]
+        exhausted = bool(course) and len(course) - 1 - int(np.argmax(course)) >= self.settings.patience
+        return exhausted or len(self.history) >= self.settings.epochs
+
+    def steps_left(self) -> list[np.ndarray]:
+        """Returns the questions of each step that the running epoch still has."""
+        epoch, n_done = divmod(self.n_updates, self.n_steps)
+        return steps_of_epoch(len(self.rows), self.settings, epoch)[n_done:]
+
+    def train_step(self, questions: np.ndarray) -> None:
+        """Updates the weights by some questions and adds up their losses."""
+        parts = equal_parts(self.n_words[questions], self.settings.tokens_per_batch)
+        with workers() as pool:
+            found = list(pool.map(lambda part: self.gradients(questions[part], len(questions)), parts))
+            losses = sum(values for _, values in found)
+            self.n_updates += 1
+            if not np.isfinite(losses).all():
+                raise FloatingPointError(
+                    f"the loss is {losses[-1]} at update {self.n_updates} with learning_rate="
+                    f"{self.settings.learning_rate}; use a smaller one, or precision='fp32'"
+                )
+            for _ in pool.map(lambda number: self.update(number, [gradients[number] for gradients, _ in found]),
+                              range(len(self.parameters))):  # fmt: skip
+                pass
+        self.sums = self.sums + losses
+
+    def update(self, number: int, gradients: list[torch.Tensor]) -> None:
+        """Moves one parameter against the sum of its gradients; the rate rises in the warm-up and then stays."""
+        parameter, optimizer, warmup = self.parameters[number], self.optimizers[number], self.settings.warmup
+        parameter.grad = gradients[0]
+        for gradient in gradients[1:]:
+            parameter.grad += gradient
+        rising = warmup if warmup >= 1 else warmup * self.n_steps * self.settings.epochs
+        optimizer.param_groups[0]["lr"] = self.rates[parameter] * min(1.0, self.n_updates / max(rising, 1))
+        optimizer.step()
+
+    def gradients(self, questions: np.ndarray, n_questions: int) -> tuple[list[torch.Tensor], np.ndarray]:
+        """Returns the gradients of some questions' share in a step's mean loss (HR-18), and the sums of their losses.
+
+        Args:
+            questions: Some of the step's questions.
+            n_questions: The number of all questions in the step.
+        """
+        settings, scheme = self.settings, self.module.scheme
+        rows = [self.rows[question] for question in questions]
+        sizes = [len(one) for one in rows]
+        outputs = self.module(self.questions.pairs.take(np.concatenate(rows)), self.dtype)
+        split = {level: output.split(sizes) for level, output in outputs.items()}
+        total, values = 0.0, np.zeros(len(self.levels) + 1)
+        for number, one in enumerate(rows):
+            labels = torch.from_numpy(self.questions.labels[one])
+            losses = question_losses(
+                {level: part[number] for level, part in split.items()}, scheme.objectives, labels, settings
+            )
+            joint = joint_loss(losses, scheme.objectives, settings)
+            total = total + joint / n_questions
+            values += [*(loss.item() for loss in losses.values()), joint.item()]
+        return list(torch.autograd.grad(total, self.parameters, materialize_grads=True)), values
+
+    def end_epoch(self, measure_dev: Callable[[], float] | None) -> dict:
+        """Appends the epoch's mean losses and its MAP to the history, and returns that row.
+
+        Args:
+            measure_dev: See :func:`train_model`.
+        """
+        *of_levels, joint = (self.sums / len(self.rows)).tolist()
+        row = {"update": self.n_updates, "epoch": float(len(self.history) + 1), "loss": joint}
+        row |= {f"loss_{level}": mean for level, mean in zip(self.levels, of_levels, strict=True)}
+        if measure_dev is not None:
+            row["dev_map"] = measure_dev()
+            if row["dev_map"] > max((before["dev_map"] for before in self.history), default=-1.0):
+                self.best = {name: value.detach().clone() for name, value in self.module.named_parameters()}
+        self.history.append(row)
+        self.sums = np.zeros_like(self.sums)
+        return row
+
+
+def train_model(
+    module: CompareAggregate,
+    questions: LabelledQuestions,
+    settings: HierarchicalTraining,
+    *,
+    measure_dev: Callable[[], float] | None,
+    dev: str | None,
+    verbose: bool,
+) -> list[dict]:
+    """Trains a backbone in place and returns the course of the training, a row for each epoch.
+
+    With development questions the backbone ends up with the weights that had the best MAP there, otherwise with the
+    last ones.
+
+    Args:
+        module: The backbone.
+        questions: The training data.
+        settings: The settings of the training.
+        measure_dev: Returns MAP on the development questions with the present weights; None without such questions.
+        dev: A hash of these questions, by which a kept training is recognised.
+        verbose: Whether to show a progress bar.
+    """
+    trainer = QuestionTrainer(module, questions, settings)
+    kept = None if settings.folder is None else KeptTraining(trainer, dev)
+    if kept is not None:
+        kept.restore()
+    total = settings.epochs * trainer.n_steps
+    with tqdm(total=total, initial=trainer.n_updates, desc="training", unit="step", disable=not verbose) as bar:
+        while not trainer.finished:
+            for step in trainer.steps_left():
+                trainer.train_step(step)
+                bar.update()
+                if trainer.n_updates % trainer.n_steps == 0:
+                    row = trainer.end_epoch(measure_dev)
+                    bar.set_postfix({name: f"{row[name]:.4f}" for name in ("loss", "dev_map") if name in row})
+                if kept is not None and (trainer.n_updates % settings.save_every == 0 or trainer.finished):
+                    kept.write()
+    if trainer.best is not None:
+        _set_parameters(module, trainer.best)
+    module.zero_grad(set_to_none=True)
+    return trainer.history
+
+
+def _set_parameters(module: CompareAggregate, values: dict[str, torch.Tensor]) -> None:
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            parameter.copy_(values[name])
+
+
+class KeptTraining:
+    """The file that keeps a training, so that a training that was killed goes on from there.
+
+    Args:
+        trainer: The trainer, before its first step.
+        dev: A hash of the development data; None without such data.
+    """
+
+    def __init__(self, trainer: QuestionTrainer, dev: str | None):
+        self.trainer, folder = trainer, trainer.settings.folder
+        self.path = Path(folder) / STATE
+        self.run = identity(trainer.settings, trainer.module, trainer.questions.arrays(), dev)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise PermissionError(
+                f"cannot write checkpoints to {folder}: {error}; give another HierarchicalTraining.folder"
+            ) from error
+
+    def write(self) -> None:
+        """Writes everything that the next update depends on. A kill leaves either the old file or the new one."""
+        trainer = self.trainer
+        state = {f"weights {name}": parameter.detach() for name, parameter in trainer.module.named_parameters()}
+        state |= {f"best {name}": tensor for name, tensor in (trainer.best or {}).items()}
+        for number, (parameter, optimizer) in enumerate(zip(trainer.parameters, trainer.optimizers, strict=True)):
+            state |= {f"adam {number} {name}": optimizer.state[parameter][name] for name in ADAM}
+        course = {"n_updates": trainer.n_updates, "sums": trainer.sums.tolist(), "history": trainer.history}
+        note = {"run": json.dumps(self.run), "course": json.dumps(course)}
+        unfinished = self.path.with_suffix(".tmp")
+        save_file({name: tensor.contiguous() for name, tensor in state.items()}, unfinished, note)
+        os.replace(unfinished, self.path)
+
+    def restore(self) -> None:
+        """Puts the trainer where the kept training stood; does nothing where none is kept."""
+        if not self.path.exists():
+            return
+        with safe_open(self.path, "pt") as file:
+            note = file.metadata()
+        refuse_another(self.path.parent, json.loads(note["run"]), self.run, HierarchicalTraining)
+        trainer, state, course = self.trainer, load_file(self.path), json.loads(note["course"])
+        _set_parameters(trainer.module, _starting_with("weights ", state))
+        for number, (parameter, optimizer) in enumerate(zip(trainer.parameters, trainer.optimizers, strict=True)):
+            optimizer.state[parameter] = _starting_with(f"adam {number} ", state)
+        trainer.n_updates, trainer.history = course["n_updates"], course["history"]
+        trainer.sums = np.array(course["sums"])
+        trainer.best = _starting_with("best ", state) or None
+
+
+def _starting_with(prefix: str, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
