@@ -1,27 +1,27 @@
 """The same training under several seeds, and whether two models differ by more than chance (HR-30, HR-32)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import ir_measures
 import numpy as np
 import pandas as pd
+import pyterrier as pt
 from ir_measures import AP, RR
 
 from pyterrier_cascade import frames
-from pyterrier_cascade.hierarchical.ranker import HierarchicalRanker
 
 MEASURES = (AP, RR)
 
 
 @dataclass(frozen=True)
 class Runs:
-    """What a model was worth on each test question, for each seed.
+    """The measures of a model on each test question, for each seed.
 
     Attributes:
-        values: Index ``seed`` and ``qid``, a column for each measure.
-        histories: For each seed the course of the training, as :attr:`HierarchicalRanker.history`.
+        values: A row for each seed and question, with index ``seed`` and ``qid``, and a column for each measure.
+        histories: The course of the training under each seed, as the ranker's ``history`` has it.
     """
 
     values: pd.DataFrame
@@ -30,58 +30,69 @@ class Runs:
     @classmethod
     def of(
         cls,
-        ranker: HierarchicalRanker,
+        ranker: pt.Transformer | Callable[[int], pt.Estimator],
         train: pd.DataFrame,
         dev: pd.DataFrame | None,
         test: pd.DataFrame,
         measures: Sequence = MEASURES,
         seeds: Iterable[int] = range(5),
+        folder: str | None = None,
     ) -> "Runs":
-        """Trains a ranker once for each seed, on weights of their own, and measures it; the ranker stays as it is.
+        """Trains a ranker once for each seed and measures it each time; the given ranker stays as it is.
 
-        With a ``folder`` in its training each seed has a folder in it, and a call that was killed goes on.
+        Takes any ranker with weights, such as a cross-encoder, a cascade, a sequential reranker, DC-BERT or a
+        hierarchical ranker. Each run trains weights of its own. What a seed decides is up to the ranker's training: the
+        order of the data, dropout, and for a hierarchical ranker also its fresh weights.
+
+        A recipe trains more than one step, so it is given as a function that makes it for a seed::
+
+            Runs.of(lambda seed: Tanda(cascade.with_training(seed=seed), asnq, folder=f"runs/{seed}"), train, dev, test)
 
         Args:
-            ranker: What is trained, not trained yet; its ``training`` says how.
+            ranker: A ranker that was not trained yet, with the settings of its training; or a function that returns,
+                for a seed, an object with ``fit_candidates`` to be trained.
             train: Labelled candidates, as ``dataset.get_candidates()`` gives them.
             dev: The same of the development questions, or None.
-            test: The same of the test questions; those without a positive are not measured (X-1).
-            measures: Of ir-measures, or their names.
-            seeds: Decide fresh weights and the order of the data.
+            test: The same of the test questions; questions without a positive are not measured (X-1).
+            measures: Measures of ir-measures, or their names.
+            seeds: The seeds of the runs.
+            folder: Where checkpoints are kept, in a folder for each seed, so that a call that was killed goes on; the
+                folder in the ranker's training unless given. A function decides its folders itself.
         """
         seeds, values, histories = list(seeds), {}, {}
         if not seeds or len(set(seeds)) < len(seeds):
             raise ValueError(f"seeds={seeds}; give at least one, and none twice")
-        if ranker.model.loaded.untrained is None:
-            raise ValueError(f"every seed would go on from the same weights: {ranker!r} is trained; give a fresh one")
-        frames.validate(test, context=ranker, text_field=ranker.text_field)
         frames.check_labels(test, "test")
+        candidates = test.drop(columns="label")
         measures = [ir_measures.parse_measure(one) if isinstance(one, str) else one for one in measures]
+        make = _maker(ranker, folder)
         for seed in seeds:
-            folder = ranker.training.folder and str(Path(ranker.training.folder) / f"seed-{seed}")
-            one = ranker.apart().with_training(seed=seed, folder=folder).fit_candidates(train, dev)
-            values[seed] = measured(one(test.drop(columns="label")), test, measures)
+            one = make(seed)
+            # Test candidates without the right columns are an error before hours of training.
+            one.transform(candidates.iloc[:0])
+            values[seed] = measured(one.fit_candidates(train, dev).transform(candidates), test, measures)
             histories[seed] = one.history
         return cls(pd.concat(values, names=["seed"]), histories)
 
     @property
     def means(self) -> pd.DataFrame:
-        """The mean of each measure over questions, a row for each seed."""
+        """The mean of each measure over the questions, a row for each seed."""
         return self.values.groupby(level="seed").mean()
 
     @property
     def summary(self) -> pd.DataFrame:
-        """Mean and standard deviation over seeds, a row for each measure."""
+        """The mean and the standard deviation over the seeds, a row for each measure."""
         return pd.DataFrame({"mean": self.means.mean(), "deviation": self.means.std()})
 
     def t_test(self, other: "Runs") -> pd.DataFrame:
         """Returns paired t-tests of this model against another, a row for each measure (HR-32).
 
-        The paper does not say what it pairs: ``p_questions`` pairs questions, each with its mean over seeds, and
-        ``p_runs`` pairs the means of runs of one seed. A ``p`` is NaN where all differences are the same.
+        The paper does not say whether it pairs questions or runs. ``p_questions`` pairs the questions, each with its
+        mean over the seeds; ``p_runs`` pairs the runs of the same seed, each with its mean over the questions. A ``p``
+        is NaN where all differences are the same.
 
         Args:
-            other: The other model, of the same seeds on the same questions.
+            other: The runs of the other model, with the same seeds and questions.
         """
         from scipy.stats import ttest_rel
 
@@ -92,18 +103,45 @@ class Runs:
                 raise ValueError(f"a paired test needs the same {name}s in both, but only one has {differing}")
         rows = {}
         for measure in self.values.columns:
-            # Both with questions and seeds in order.
+            # Unstacking sorts the questions and the seeds of both alike.
             ours, theirs = (one.values[measure].unstack("seed") for one in (self, other))
             rows[measure] = {
                 "mean": ours.to_numpy().mean(),
                 "other": theirs.to_numpy().mean(),
-                "p_questions": _p(ttest_rel, ours.mean(axis=1), theirs.mean(axis=1)),
-                "p_runs": _p(ttest_rel, ours.mean(), theirs.mean()),
+                "p_questions": _p_value(ttest_rel, ours.mean(axis=1), theirs.mean(axis=1)),
+                "p_runs": _p_value(ttest_rel, ours.mean(), theirs.mean()),
             }
         return pd.DataFrame(rows).T
 
 
-def _p(test, ours: pd.Series, theirs: pd.Series) -> float:
+def _maker(ranker: pt.Transformer | Callable[[int], pt.Estimator], folder: str | None) -> Callable[[int], pt.Estimator]:
+    """Returns a function that returns what a seed trains: a ranker on weights of its own, or the user's object."""
+    if not isinstance(ranker, pt.Transformer) and callable(ranker):
+        return ranker
+    if not all(hasattr(ranker, name) for name in ("fit_candidates", "with_training", "apart")):
+        raise ValueError(
+            f"{ranker!r} cannot be trained once for each seed; give a CrossEncoder, a Cascade or another ranker with "
+            "weights, or a function that returns a recipe for a seed"
+        )
+    if len(ranker.history) or _trained_on(ranker):
+        raise ValueError(
+            f"every seed would go on from the same weights, because {ranker!r} is trained; give a fresh one, or, if "
+            "you want that, a function: lambda seed: ranker.apart().with_training(seed=seed)"
+        )
+    folder = folder or getattr(getattr(ranker, "training", None), "folder", None)
+
+    def make(seed: int) -> pt.Estimator:
+        return ranker.apart().with_training(seed=seed, folder=folder and str(Path(folder) / f"seed-{seed}"))
+
+    return make
+
+
+def _trained_on(ranker: pt.Transformer) -> object:
+    checkpoint = getattr(ranker, "model", None)
+    return checkpoint and getattr(checkpoint.loaded, "trained_on", None)
+
+
+def _p_value(test: Callable, ours: pd.Series, theirs: pd.Series) -> float:
     difference = (ours - theirs).to_numpy()
     if len(difference) < 2 or np.ptp(difference) < 1e-12:
         return float("nan")
@@ -111,7 +149,13 @@ def _p(test, ours: pd.Series, theirs: pd.Series) -> float:
 
 
 def measured(results: pd.DataFrame, judged: pd.DataFrame, measures: Sequence = MEASURES) -> pd.DataFrame:
-    """Returns each question's measures: index ``qid``, a column for each measure; only questions with a positive."""
+    """Returns the measures of each question that has a positive, with index ``qid`` and a column for each measure.
+
+    Args:
+        results: Ranked candidates.
+        judged: Candidates with their ``label``.
+        measures: Measures of ir-measures.
+    """
     found = ir_measures.iter_calc(measures, frames.judgements(judged), frames.scored(results))
     table = pd.DataFrame([(one.query_id, str(one.measure), one.value) for one in found], columns=["qid", "of", "value"])
     return table.pivot(index="qid", columns="of", values="value")[list(map(str, measures))].rename_axis(columns=None)
