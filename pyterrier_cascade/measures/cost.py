@@ -12,7 +12,10 @@ def _relative(spent, full):
         if spent in run.columns and full in run.columns:
             # No other measure has a value for a query that nobody judged, and an experiment wants all or none.
             rows = run[run["query_id"].isin(qrels["query_id"])].drop_duplicates("query_id")
-            yield from zip(rows["query_id"], (rows[spent] / rows[full]).fillna(0.0).astype(float), strict=True)
+            # Rows of a retriever, joined to those of a ranker, state neither cost. A ranker whose cost is unknown, as
+            # it has no layers to count, states the second one alone: the ratio and all means with it are NaN.
+            ratio = (rows[spent] / rows[full]).mask(rows[full].isna(), 0.0)
+            yield from zip(rows["query_id"], ratio.astype(float), strict=True)
 
     return calculate
 
@@ -29,7 +32,8 @@ RelativeCost = ir_measures.define(
 
 Works in ``pt.Experiment`` beside other measures, on the results of this package's rankers: 1 for the monolithic model,
 1/2 for its first 6 of 12 layers (CT-34). Lower is better. Embeddings and heads are not counted (CT-32), and neither are
-queries without judgements.
+queries without judgements. It is NaN for a pipeline with a :class:`~pyterrier_cascade.HierarchicalRanker`, which has no
+layers to count.
 """
 
 RelativeTokenCost = ir_measures.define(
