@@ -1,4 +1,4 @@
-"""Questions whose answer repeats the word asked for: learnable in a second, from scratch."""
+"""Questions whose right answer repeats the word that is asked for: a model learns them in a second, from scratch."""
 
 import numpy as np
 import pandas as pd

@@ -1,4 +1,4 @@
-"""The backbone written the plain way, one pair after the other, straight from the equations."""
+"""The backbone written straight from the equations, one pair after the other."""
 
 import numpy as np
 import torch
@@ -6,35 +6,37 @@ import torch.nn.functional as F
 
 from pyterrier_cascade.hierarchical.loading import build
 from pyterrier_cascade.hierarchical.model import CompareAggregate, HierarchicalArchitecture
-from pyterrier_cascade.hierarchical.packing import Pairs, Texts
+from pyterrier_cascade.hierarchical.pairs import NumberedTexts, QuestionAnswerPairs
 
 SMALL = HierarchicalArchitecture(embedding_width=6, width=8, channels=4, hidden=5)
 
 
-def texts(lengths, n_words: int, rng) -> Texts:
+def texts(lengths, n_words: int, rng) -> NumberedTexts:
     lengths = np.array(lengths, dtype=np.int64)
-    return Texts(rng.integers(0, n_words + 1, lengths.sum()), lengths)
+    return NumberedTexts(rng.integers(0, n_words + 1, lengths.sum()), lengths)
 
 
-def pairs(question_lengths, answer_lengths, question, n_words: int = 20, seed: int = 0) -> Pairs:
+def pairs(question_lengths, answer_lengths, question, n_words: int = 20, seed: int = 0) -> QuestionAnswerPairs:
     rng = np.random.default_rng(seed)
-    return Pairs(texts(question_lengths, n_words, rng), texts(answer_lengths, n_words, rng), np.array(question))
+    return QuestionAnswerPairs(
+        texts(question_lengths, n_words, rng), texts(answer_lengths, n_words, rng), np.array(question)
+    )
 
 
 def module(scheme="PRI", level="list", architecture=SMALL, n_words: int = 20, n_tuned: int = 12, seed: int = 0):
-    made = build(scheme, level, architecture, seed=seed)
+    net = build(scheme, level, architecture, seed=seed)
     rng = np.random.default_rng(seed)
     vectors = rng.normal(0, 1, (n_words, architecture.embedding_width)).astype(np.float32)
-    made.vectors.add([f"w{n}" for n in range(n_words)], vectors, n_tuned)
-    # Larger weights than at the start, so that scores differ clearly.
+    net.vectors.add([f"w{n}" for n in range(n_words)], vectors, n_tuned)
+    # Larger weights than those of a fresh module, so that scores differ clearly.
     with torch.no_grad():
-        for parameter in made.kernels.parameters():
+        for parameter in net.kernels.parameters():
             parameter *= 3
-    return made
+    return net
 
 
 def outputs(net: CompareAggregate, question: np.ndarray, answer: np.ndarray) -> dict[str, torch.Tensor]:
-    """What each level says of one pair of word numbers."""
+    """The output of each level for one pair, given as numbers of words."""
     sizes, levels = net.architecture, list(net.scheme.feeds)
     table = torch.cat([net.vectors.tuned, net.vectors.rest])
     table = torch.cat([torch.zeros_like(table[:1]), table[1:]])
@@ -84,8 +86,8 @@ def outputs(net: CompareAggregate, question: np.ndarray, answer: np.ndarray) -> 
     return {level: net.perceptrons[level](features) for level, features in enhanced.items()}
 
 
-def all_outputs(net: CompareAggregate, of: Pairs) -> dict[str, torch.Tensor]:
-    """The same for all pairs, one after the other."""
+def all_outputs(net: CompareAggregate, of: QuestionAnswerPairs) -> dict[str, torch.Tensor]:
+    """The outputs for all pairs, one pair after the other."""
     found = []
     for row in range(len(of)):
         q, a = of.question[row], row

@@ -42,8 +42,8 @@ def test_maxima_and_gradients(rows, plain, monkeypatch):
         torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-5)
 
 
-def test_rows_that_round_a_product_off_mean_nothing():
-    """They are memory as it is found, here not numbers, in the windows and in the gradients."""
+def test_rows_that_fill_up_a_product_change_nothing():
+    """Windows and gradients leave these rows unset; torch fills them with NaN here, which must not spread."""
     torch.manual_seed(0)
     x, weights = torch.randn(12, 2, requires_grad=True), [torch.randn(3, 2 * k, requires_grad=True) for k in (1, 2)]
     torch.use_deterministic_algorithms(True)
@@ -64,7 +64,7 @@ def test_equal_windows_share_the_gradient():
     assert grad[:, 0].tolist() == pytest.approx([0.2] * 5)
 
 
-def test_nothing_is_remembered_without_training():
+def test_maxima_in_inference_mode():
     with torch.inference_mode():
         assert maxima(torch.ones(6, 2), [(6, 1)], [torch.ones(3, 2)]).tolist() == [[[2.0] * 3]]
 

@@ -1,19 +1,17 @@
-"""The backbone equals the equations, computed pair by pair (HR-1 to HR-8), whatever is computed together (X-3)."""
+"""The backbone equals the equations pair by pair (HR-1 to HR-8), whichever pairs are computed together (X-3)."""
 
 from dataclasses import replace
 
-from tests.hierarchical import reference
 import hypothesis.strategies as st
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 
-from pyterrier_cascade.hierarchical.attention import attend, compare
-from pyterrier_cascade.hierarchical.loading import build
-from pyterrier_cascade.hierarchical.model import HierarchicalArchitecture, relevance
+from pyterrier_cascade.hierarchical.loading import HierarchicalModel, build
+from pyterrier_cascade.hierarchical.model import HierarchicalArchitecture, attend, compare, relevance
 from pyterrier_cascade.hierarchical.schemes import EQUATIONS
-from pyterrier_cascade.hierarchical.scoring import portions, score
+from tests.hierarchical import reference
 
 MIXED = reference.pairs(
     [3, 7, 1, 7, 40], [1, 2, 5, 6, 9, 9, 30, 4, 17, 23, 80, 5], [0, 1, 2, 3, 0, 1, 2, 3, 4, 4, 0, 2]
@@ -83,22 +81,15 @@ def test_gradients_equal_those_of_the_equations():
     st.randoms(use_true_random=False),
 )
 def test_a_score_depends_on_its_pair_alone(question_lengths, answers, random):
-    net = reference.module("RI", "pair")
+    model = HierarchicalModel(reference.module("RI", "pair"))
     question = [number % len(question_lengths) for number, _ in answers]
     whole = reference.pairs(question_lengths, [length for _, length in answers], question)
-    expected = score(net, whole)
+    expected = model.score(whole)
     rows = list(range(len(whole)))
     random.shuffle(rows)
     rows = np.array(rows[: random.randint(1, len(rows))])
-    np.testing.assert_allclose(score(net, whole.take(rows), budget=random.choice([1, 20, 10_000])), expected[rows],
-                               rtol=0, atol=1e-5)  # fmt: skip
-
-
-def test_the_unknown_word_is_the_zero_vector():
-    net = reference.module()
-    assert net.vectors(torch.tensor([0])).tolist() == [[0.0] * 6]
-    rows = net.vectors(torch.tensor([3, 0, 15]))
-    assert torch.equal(rows[0], net.vectors.tuned[3]) and torch.equal(rows[2], net.vectors.rest[2])
+    found = model.score(whole.take(rows), budget=random.choice([1, 20, 10_000]))
+    np.testing.assert_allclose(found, expected[rows], rtol=0, atol=1e-5)
 
 
 def test_attention_by_hand():
@@ -139,30 +130,23 @@ def test_the_score_of_each_level():
 
 
 def test_bf16_is_near():
-    net = reference.module(architecture=HierarchicalArchitecture(embedding_width=32, width=32, channels=16, hidden=16))
-    exact, near = score(net, MIXED), score(net, MIXED, precision="bf16")
+    sizes = HierarchicalArchitecture(embedding_width=32, width=32, channels=16, hidden=16)
+    model = HierarchicalModel(reference.module(architecture=sizes))
+    exact, near = model.score(MIXED), model.score(MIXED, precision="bf16")
     assert 0 < np.abs(exact - near).max() < 0.05 * np.ptp(exact)
-
-
-def test_portions_are_whole_rounds_of_equal_work():
-    rng = np.random.default_rng(0)
-    pairs = reference.pairs([5, 6], rng.integers(1, 40, 300), rng.integers(0, 2, 300))
-    found = portions(pairs, 1_000, 2)
-    assert sorted(np.concatenate(found).tolist()) == list(range(300))
-    words = [int(pairs.lengths[rows].sum()) for rows in found]
-    assert len(found) == 8 and max(words) - min(words) < 100
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"width": 0}, "width must be at least 1, not 0"),
-        ({"kernels": 0}, "kernels must be at least 1, not 0"),
-        ({"k_max": (0, 1)}, r"k_max must be two numbers from 1, or None for all words, not \(0, 1\)"),
-        ({"k_max": (1,)}, r"k_max must be two numbers from 1, or None for all words, not \(1,\)"),
-        ({"frequent_words": -1}, "frequent_words must not be negative, but it is -1"),
+        ({"width": 0}, "width must be a whole number from 1, not 0"),
+        ({"hidden": 2.5}, "hidden must be a whole number from 1, not 2.5"),
+        ({"kernels": 0}, "kernels must be a whole number from 1, not 0"),
+        ({"k_max": (0, 1)}, r"k_max must be two whole numbers from 1, or None for all words, not \(0, 1\)"),
+        ({"k_max": (1,)}, r"k_max must be two whole numbers from 1, or None for all words, not \(1,\)"),
+        ({"frequent_words": -1}, "frequent_words must be a whole number from 0, not -1"),
     ],
 )
-def test_sizes_that_cannot_be(options, message):
+def test_bad_sizes(options, message):
     with pytest.raises(ValueError, match=message):
         HierarchicalArchitecture(**options)

@@ -1,4 +1,4 @@
-"""The pictures show what they are given."""
+"""The plots show the values that they are given."""
 
 import pandas as pd
 import pytest
@@ -25,5 +25,5 @@ def test_curves():
     ax = plots.curves(histories)
     assert [line.get_label() for line in ax.lines] == ["PRI"]
     assert ax.lines[0].get_ydata().tolist() == [0.5, 0.25]
-    with pytest.raises(ValueError, match="no training has 'dev_map'; there are epoch, loss_list, loss_pair"):
+    with pytest.raises(ValueError, match="no training has a column 'dev_map'; use one of epoch, loss_list, loss_pair"):
         plots.curves(histories, "dev_map")

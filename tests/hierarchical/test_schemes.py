@@ -1,12 +1,11 @@
-"""Who feeds whom (HR-20 to HR-28)."""
+"""The equations of the schemes (HR-20 to HR-28)."""
 
 import re
 
 import pytest
 import torch
 
-from pyterrier_cascade.hierarchical.model import enhance
-from pyterrier_cascade.hierarchical.schemes import ABLATIONS, MODELS, scheme
+from pyterrier_cascade.hierarchical.schemes import ABLATIONS, MODELS, Scheme
 
 WIDTHS = {
     ("CA", "point"): {"point": 1500},
@@ -34,7 +33,7 @@ FEATURES = {
     ("PRI w/o point", "list"): {"pair": "b", "list": "bc"},
     ("PRI w/o pair", "list"): {"point": "a", "list": "ac"},
 }
-"""Equations 11 to 15 and two ablations; a, b, c are r of point, pair and list."""
+"""Equations 11 to 15 and two ablations; a, b and c are the own features of point, pair and list."""
 
 
 def test_eleven_models_and_three_ablations():
@@ -44,9 +43,9 @@ def test_eleven_models_and_three_ablations():
 
 @pytest.mark.parametrize(("name", "level"), WIDTHS)
 def test_widths(name, level):
-    made = scheme(name, level)
-    assert made.widths(1500) == WIDTHS[name, level]
-    assert made.main == level
+    scheme = Scheme.named(name, level)
+    assert scheme.widths(1500) == WIDTHS[name, level]
+    assert scheme.main == level
 
 
 @pytest.mark.parametrize(("name", "level"), FEATURES)
@@ -55,18 +54,18 @@ def test_equations(name, level):
         one: torch.tensor([[float("abc".index(letter))]])
         for one, letter in (("point", "a"), ("pair", "b"), ("list", "c"))
     }
-    made = scheme(name, level)
-    found = enhance({one: own[one] for one in made.feeds}, made)
+    scheme = Scheme.named(name, level)
+    found = scheme.enhanced({one: own[one] for one in scheme.feeds})
     letters = {one: "".join("abc"[int(value)] for value in features[0]) for one, features in found.items()}
     assert letters == FEATURES[name, level]
 
 
 def test_objectives():
-    assert scheme("PRI", "list").objectives == {"point": "point", "pair": "pair", "list": "list"}
-    assert set(scheme("PRI all list", "list").objectives.values()) == {"list"}
+    assert Scheme.named("PRI", "list").objectives == {"point": "point", "pair": "pair", "list": "list"}
+    assert set(Scheme.named("PRI all list", "list").objectives.values()) == {"list"}
 
 
 def test_there_is_no_pri_pair():
-    message = "there is no PRI(pair); there are CA(point), CA(pair), CA(list), MTL(point), "
+    message = "there is no PRI(pair); use one of CA(point), CA(pair), CA(list), MTL(point), "
     with pytest.raises(ValueError, match=re.escape(message)):
-        scheme("PRI", "pair")
+        Scheme.named("PRI", "pair")

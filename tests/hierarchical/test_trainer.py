@@ -1,4 +1,4 @@
-"""Training on whole questions (HR-11, HR-18, HR-30)."""
+"""The training loop over whole questions (HR-11, HR-18, HR-30)."""
 
 import json
 import os
@@ -15,17 +15,17 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from pyterrier_cascade import HierarchicalRanker, frames
-from pyterrier_cascade.encoder.workers import workers
+from pyterrier_cascade import HierarchicalRanker, HierarchicalTraining, frames
 from pyterrier_cascade.hierarchical.loading import build
-from pyterrier_cascade.hierarchical.losses import list_loss
 from pyterrier_cascade.hierarchical.schemes import EQUATIONS
-from pyterrier_cascade.hierarchical.training import Examples, Trainer, parts, steps
+from pyterrier_cascade.hierarchical.trainer import LabelledQuestions, QuestionTrainer, equal_parts, steps_of_epoch
+from pyterrier_cascade.hierarchical.training import joint_loss, list_loss, question_losses
+from tests.hierarchical import reference
 from tests.hierarchical.questions import DEV, QUICK, SMALL, TEST, TRAIN, ranker, vector_file
 
 
-def weights(made) -> dict[str, torch.Tensor]:
-    return {name: tensor.clone() for name, tensor in made.model.loaded.module.state_dict().items()}
+def weights(one) -> dict[str, torch.Tensor]:
+    return {name: tensor.clone() for name, tensor in one.model.loaded.module.state_dict().items()}
 
 
 def assert_same(ours, theirs):
@@ -34,12 +34,15 @@ def assert_same(ours, theirs):
         torch.testing.assert_close(tensor, theirs[name], rtol=0, atol=0)
 
 
-def test_the_map(made, frame=TEST):
-    out = made(frame)
-    return frames.mean_average_precision(out, out["score"].to_numpy(), frame[["qid", "docno", "label"]])
+def map_on_test(fitted: HierarchicalRanker) -> float:
+    out = fitted(TEST)
+    return frames.mean_average_precision(out, out["score"].to_numpy(), TEST[["qid", "docno", "label"]])
 
 
-test_the_map.__test__ = False
+def trainer_of(fitted: HierarchicalRanker, training: HierarchicalTraining) -> QuestionTrainer:
+    pairs = fitted.model.loaded.pairs(TRAIN["query"].tolist(), TRAIN["text"].tolist())
+    questions = LabelledQuestions(pairs, TRAIN["label"].to_numpy(copy=True), pd.factorize(TRAIN["qid"])[0])
+    return QuestionTrainer(fitted.model.loaded.module, questions, training)
 
 
 @pytest.mark.parametrize(("name", "level"), EQUATIONS)
@@ -51,35 +54,35 @@ def test_every_model_learns(name, level):
         "update", "epoch", "loss", *(f"loss_{one}" for one in EQUATIONS[name, level]), "dev_map",
     ]  # fmt: skip
     assert history["loss"].iloc[-1] < history["loss"].iloc[0] / 2
-    assert test_the_map(made) > 0.95
+    assert map_on_test(made) > 0.95
 
 
-def test_trecqas_way_learns():
+def test_the_settings_for_trecqa_learn():
     training = replace(QUICK, pairs="hardest", margin=1.0, sigmoid=False, point_weight=1.0)
-    assert test_the_map(ranker("CA", "pair", training=training).fit_candidates(TRAIN, DEV)) > 0.95
+    assert map_on_test(ranker("CA", "pair", training=training).fit_candidates(TRAIN, DEV)) > 0.95
 
 
 def test_steps_hold_every_question_once():
-    found = [steps(65, QUICK, epoch) for epoch in (0, 1)]
+    found = [steps_of_epoch(65, QUICK, epoch) for epoch in (0, 1)]
     for epoch in found:
         assert [len(step) for step in epoch] == [10] * 6 + [5]
         assert sorted(np.concatenate(epoch).tolist()) == list(range(65))
     assert not np.array_equal(found[0][0], found[1][0])
-    assert np.array_equal(steps(65, QUICK, 0)[0], found[0][0])
+    assert np.array_equal(steps_of_epoch(65, QUICK, 0)[0], found[0][0])
 
 
 def test_parts_are_whole_questions_of_equal_work():
     words = np.array([100, 900, 200, 300, 5_000, 400])
-    found = parts(words, 1_000)
+    found = equal_parts(words, 1_000)
     assert sorted(chain(*found)) == list(range(6))
     assert [4] in found and len(found) == 6
-    even = parts(np.full(30, 300), 4_000)
+    even = equal_parts(np.full(30, 300), 4_000)
     assert [len(part) for part in even] == [8, 8, 7, 7]
-    assert parts(np.array([10]), 1_000) == [[0]]
+    assert equal_parts(np.array([10]), 1_000) == [[0]]
 
 
 def test_parts_do_not_change_the_training():
-    """The gradients are those of the mean over the step's questions, whatever is computed at once."""
+    """The gradients are those of the mean over the step's questions, however the step is divided."""
     found = [
         weights(ranker(training=replace(QUICK, tokens_per_batch=n, epochs=1)).fit_candidates(TRAIN))
         for n in (60, 100_000)
@@ -91,11 +94,8 @@ def test_parts_do_not_change_the_training():
 
 
 def test_gradients_are_of_the_mean_over_questions():
-    """Adam would hide a wrong scale: it is the same for any."""
-    made = ranker(training=replace(QUICK, epochs=1)).fit_candidates(TRAIN)
-    pairs = made._pairs(TRAIN["query"].tolist(), TRAIN["text"].tolist())
-    examples = Examples(pairs, TRAIN["label"].to_numpy(copy=True), pd.factorize(TRAIN["qid"])[0])
-    trainer = Trainer(made.model.loaded.module, examples, QUICK)
+    """Adam would hide a wrong scale, because its steps do not depend on it."""
+    trainer = trainer_of(ranker(training=replace(QUICK, epochs=1)).fit_candidates(TRAIN), QUICK)
     (first, one), (second, two), (both, sums) = (
         trainer.gradients(np.array(questions), n) for questions, n in (([0], 1), ([1], 1), ([0, 1], 2))
     )
@@ -107,20 +107,16 @@ def test_gradients_are_of_the_mean_over_questions():
 @pytest.mark.parametrize("warmup", [4, 0.5])
 def test_the_rate_rises_during_the_warm_up(warmup):
     """Four updates, or half of all eight."""
-    made = ranker(training=replace(QUICK, epochs=1)).fit_candidates(TRAIN)
-    pairs = made._pairs(TRAIN["query"].tolist(), TRAIN["text"].tolist())
-    examples = Examples(pairs, TRAIN["label"].to_numpy(copy=True), pd.factorize(TRAIN["qid"])[0])
-    trainer = Trainer(made.model.loaded.module, examples, replace(QUICK, epochs=2, warmup=warmup))
-    rates = []
-    with workers() as pool:
-        for _ in range(5):
-            trainer.train_step(np.arange(2), pool)
-            rates.append(trainer.optimizers[1].param_groups[0]["lr"])
+    fitted, rates = ranker(training=replace(QUICK, epochs=1)).fit_candidates(TRAIN), []
+    trainer = trainer_of(fitted, replace(QUICK, epochs=2, warmup=warmup))
+    for _ in range(5):
+        trainer.train_step(np.arange(2))
+        rates.append(trainer.optimizers[1].param_groups[0]["lr"])
     assert rates == pytest.approx([0.0025, 0.005, 0.0075, 0.01, 0.01])
 
 
 def test_weight_decay_is_adamws():
-    """It draws weights to zero by rate x decay, apart from the gradient."""
+    """It moves weights towards zero by rate x decay, whatever the gradient is."""
     one, decay = TRAIN[TRAIN["qid"] == "1-0"], 0.5
     plain, decayed = (
         weights(ranker(training=replace(QUICK, epochs=1, weight_decay=wanted)).fit_candidates(one))["encoding.weight"]
@@ -143,17 +139,12 @@ def test_two_threads_do_not_change_the_training():
 
 def test_the_first_step_by_hand():
     """One step on one question moves every weight by Adam's rate, against the gradient of the joint loss."""
-    from tests.hierarchical import reference
-
-    from pyterrier_cascade.hierarchical.losses import joint_loss, question_losses
-    from pyterrier_cascade.hierarchical.vocabulary import _add_random
-
     one = TRAIN[TRAIN["qid"] == "1-0"]
     training = replace(QUICK, epochs=1)
     made = ranker(training=training).fit_candidates(one)
     net = build("PRI", "list", SMALL)
-    _add_random(net, made.model.loaded.module.vectors.words, 0)
-    pairs = made._pairs(one["query"].tolist(), one["text"].tolist())
+    net.vectors.add_random(made.model.loaded.module.vectors.words, 0)
+    pairs = made.model.loaded.pairs(one["query"].tolist(), one["text"].tolist())
     labels = torch.from_numpy(one["label"].to_numpy(copy=True))
     losses = question_losses(reference.all_outputs(net, pairs), net.scheme.objectives, labels, training)
     assert made.history["loss"].item() == pytest.approx(joint_loss(losses, net.scheme.objectives, training).item())
@@ -196,9 +187,8 @@ def test_the_callers_random_state_is_left_alone():
 
 
 def test_vectors_are_frozen_or_tuned_at_their_rate(tmp_path):
-    """HR-8, HR-30: words of the training data move by their own rate, others and the unknown word never."""
+    """Words of the training data move by their own rate, others and the unknown word never (HR-8, HR-30)."""
     path, one = vector_file(tmp_path), TRAIN[TRAIN["qid"] == "1-0"]
-
     in_file = {line.split()[0]: np.float32(line.split()[1:]) for line in Path(path).read_text().splitlines()}
 
     def moved(rate):
@@ -226,17 +216,17 @@ def test_a_second_training_goes_on_from_the_first():
     torch.testing.assert_close(module.encoding.weight, before["encoding.weight"], rtol=0, atol=1e-4)
 
 
-def test_questions_of_one_class_and_of_one_candidate():
+@pytest.mark.parametrize("settings", [{}, {"pairs": "hardest", "sigmoid": False}], ids=["all", "hardest"])
+def test_questions_of_one_class_and_of_one_candidate(settings):
     extra = [
         TRAIN[TRAIN["qid"] == "1-1"].assign(qid="all", label=1),
         TRAIN[TRAIN["qid"] == "1-2"].assign(qid="none", label=0),
         TRAIN.iloc[[0]].assign(qid="one"),
         TRAIN.iloc[[1]].assign(qid="only", text=""),
     ]
-    for training in (QUICK, replace(QUICK, pairs="hardest", sigmoid=False)):
-        made = ranker(training=replace(training, questions_per_batch=5))
-        made.fit_candidates(pd.concat([TRAIN, *extra], ignore_index=True), DEV)
-        assert np.isfinite(made.history["loss"]).all() and test_the_map(made) > 0.9
+    made = ranker(training=replace(QUICK, **settings, questions_per_batch=5))
+    made.fit_candidates(pd.concat([TRAIN, *extra], ignore_index=True), DEV)
+    assert np.isfinite(made.history["loss"]).all() and map_on_test(made) > 0.9
 
 
 def test_a_question_of_2000_candidates_is_one_step():
@@ -255,7 +245,7 @@ def test_a_question_of_2000_candidates_is_one_step():
 
 
 def test_bf16_learns():
-    assert test_the_map(ranker(training=replace(QUICK, precision="bf16")).fit_candidates(TRAIN, DEV)) > 0.95
+    assert map_on_test(ranker(training=replace(QUICK, precision="bf16")).fit_candidates(TRAIN, DEV)) > 0.95
 
 
 def test_a_diverging_loss_is_an_error_and_leaves_the_ranker_as_it_was():
@@ -268,12 +258,51 @@ def test_a_diverging_loss_is_an_error_and_leaves_the_ranker_as_it_was():
     assert repr(made) == name and made.model.loaded.untrained
 
 
+class Killed(Exception):
+    pass
+
+
+def kill_after(n_updates: int, monkeypatch) -> None:
+    """Ends the process's training at the beginning of the update after these."""
+    train_step = QuestionTrainer.train_step
+
+    def step(self, questions):
+        if self.n_updates == n_updates:
+            raise Killed
+        train_step(self, questions)
+
+    monkeypatch.setattr(QuestionTrainer, "train_step", step)
+
+
+@pytest.mark.parametrize(
+    ("save_every", "kept"), [(1, 5), (2, 4), (3, 3), (5, 5), (6, None)], ids=lambda value: f"{value}"
+)
+def test_a_training_is_kept_after_every_so_many_updates(save_every, kept, tmp_path, monkeypatch):
+    """An epoch has four updates, and the training is killed after five."""
+    training = replace(QUICK, epochs=3, warmup=3)
+    expected = ranker(training=training).fit_candidates(TRAIN, DEV)
+    training = replace(training, folder=str(tmp_path), save_every=save_every)
+    with monkeypatch.context() as patch:
+        kill_after(5, patch)
+        with pytest.raises(Killed):
+            ranker(training=training).fit_candidates(TRAIN, DEV)
+    done = []
+    train_step = QuestionTrainer.train_step
+    monkeypatch.setattr(
+        QuestionTrainer, "train_step", lambda self, step: (train_step(self, step), done.append(self.n_updates))
+    )
+    again = ranker(training=replace(training, save_every=100)).fit_candidates(TRAIN, DEV)
+    assert done == list(range((kept or 0) + 1, 13))
+    assert_same(weights(again), weights(expected))
+    pd.testing.assert_frame_equal(again.history, expected.history)
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a process that can be forked")
 @pytest.mark.filterwarnings("ignore:.*fork")
 def test_after_a_kill_it_goes_on_to_the_same_weights(tmp_path):
     training = replace(QUICK, epochs=12, patience=12)
     expected = ranker(training=training).fit_candidates(TRAIN, DEV)
-    kept = replace(training, folder=str(tmp_path))
+    kept = replace(training, folder=str(tmp_path), save_every=1)
     child = os.fork()
     if not child:
         try:
@@ -287,8 +316,8 @@ def test_after_a_kill_it_goes_on_to_the_same_weights(tmp_path):
     os.kill(child, signal.SIGKILL)
     assert os.WIFSIGNALED(os.waitpid(child, 0)[1])
     with safe_open(file, "pt") as state:
-        n_done = len(json.loads(state.metadata()["history"]))
-    assert 0 < n_done < 12
+        n_done = json.loads(state.metadata()["course"])["n_updates"]
+    assert 0 < n_done < 48
     again = ranker(training=kept).fit_candidates(TRAIN, DEV)
     assert_same(weights(again), weights(expected))
     pd.testing.assert_frame_equal(again.history, expected.history)
@@ -303,19 +332,28 @@ def test_a_folder_of_another_training_is_refused(tmp_path):
     message = f"{tmp_path} holds another training: margin was 0.8 and is 0.5; give another HierarchicalTraining.folder"
     with pytest.raises(ValueError, match=re.escape(message)):
         ranker(training=replace(training, margin=0.5)).fit_candidates(TRAIN, DEV)
-    for message, other, train, dev in (
+
+
+@pytest.mark.parametrize(
+    ("message", "other", "train", "dev"),
+    [
         ("data_and_weights", {}, TRAIN.iloc[5:], DEV),
         ("data_and_weights", {"level": "point"}, TRAIN, DEV),
         ("data_and_weights", {"architecture": replace(SMALL, k_max=(1, 1))}, TRAIN, DEV),
         ("development_data", {}, TRAIN, DEV.iloc[5:]),
         ("development_data", {}, TRAIN, None),
-    ):
-        with pytest.raises(ValueError, match=f"holds another training: {message} was"):
-            ranker(training=training, **other).fit_candidates(train, dev)
+    ],
+    ids=["training-data", "level", "architecture", "development-data", "no-development-data"],
+)
+def test_a_folder_of_other_data_is_refused(message, other, train, dev, tmp_path):
+    training = replace(QUICK, epochs=1, folder=str(tmp_path))
+    ranker(training=training).fit_candidates(TRAIN, DEV)
+    with pytest.raises(ValueError, match=f"holds another training: {message} was"):
+        ranker(training=training, **other).fit_candidates(train, dev)
 
 
 def test_levels_that_share_weights_are_other_trainings(tmp_path):
-    """MTL's levels have the same weights and losses; the level that is scored by decides the epoch that is kept."""
+    """MTL's levels have the same weights and losses, but the scoring level decides which epoch's weights stay."""
     training = replace(QUICK, epochs=1, folder=str(tmp_path))
     ranker("MTL", "point", training=training).fit_candidates(TRAIN, DEV)
     with pytest.raises(ValueError, match="holds another training: data_and_weights was"):

@@ -1,4 +1,4 @@
-"""The objectives by hand (HR-12 to HR-18)."""
+"""The settings, and the losses of a question by hand (HR-12 to HR-18)."""
 
 import math
 
@@ -7,34 +7,39 @@ import torch
 from torch import tensor
 
 from pyterrier_cascade import HierarchicalTraining
-from pyterrier_cascade.hierarchical.losses import joint_loss, list_loss, pair_loss, point_loss, question_losses
-
-
-def test_point():
-    """Eq. 6: the mean of ln 2 (even odds) and ln(1 + e^-2)."""
-    loss = point_loss(tensor([[1.0, 1.0], [2.0, 0.0]]), tensor([1, 0]))
-    assert loss.item() == pytest.approx((math.log(2) + math.log(1 + math.exp(-2))) / 2)
-
+from pyterrier_cascade.hierarchical.training import joint_loss, list_loss, question_losses
 
 SCORES, LABELS = tensor([3.0, 1.0, 2.5, 0.0, 1.5]), tensor([1, 1, 0, 0, 0])
 """Two positives and three negatives, the paper's example about batches."""
 
 
+def loss_of(level: str, output: torch.Tensor, labels: torch.Tensor, **settings) -> float:
+    output = output if output.dim() == 2 else output[:, None]
+    losses = question_losses({level: output}, {level: level}, labels, HierarchicalTraining(**settings))
+    return losses[level].item()
+
+
+def test_point():
+    """Eq. 6: the mean of ln 2 (even odds) and ln(1 + e^-2)."""
+    loss = loss_of("point", tensor([[1.0, 1.0], [2.0, 0.0]]), tensor([1, 0]))
+    assert loss == pytest.approx((math.log(2) + math.log(1 + math.exp(-2))) / 2)
+
+
 def test_all_pairs():
     """Six pairs: 3 exceeds 2.5, 0, 1.5 by .5, 3, 1.5; 1 exceeds them by -1.5, 1, -.5. M=1: .5+0+0+2.5+0+1.5."""
-    assert pair_loss(SCORES, LABELS, 1.0).item() == pytest.approx(4.5 / 6)
+    assert loss_of("pair", SCORES, LABELS, margin=1.0, sigmoid=False) == pytest.approx(4.5 / 6)
 
 
 def test_hardest_negative():
     """Two pairs, not three as the paper's example counts (HR-14): .5 + 2.5 against 2.5, the mean over 2."""
-    assert pair_loss(SCORES, LABELS, 1.0, "hardest").item() == pytest.approx(3 / 2)
+    assert loss_of("pair", SCORES, LABELS, margin=1.0, pairs="hardest", sigmoid=False) == pytest.approx(3 / 2)
 
 
-def test_pairs_through_a_sigmoid():
-    """WikiQA's way (HR-15): sigmoids of ln 3 and 0 are .75 and .5; .8 - .25."""
+@pytest.mark.parametrize("pairs", ["all", "hardest"])
+def test_pairs_through_a_sigmoid(pairs):
+    """The paper's way on WikiQA (HR-15): sigmoids of ln 3 and 0 are .75 and .5; .8 - .25."""
     scores = tensor([math.log(3), 0.0])
-    assert pair_loss(scores, tensor([1, 0]), 0.8, sigmoid=True).item() == pytest.approx(0.55)
-    assert pair_loss(scores, tensor([1, 0]), 0.8, "hardest", True).item() == pytest.approx(0.55)
+    assert loss_of("pair", scores, tensor([1, 0]), margin=0.8, pairs=pairs) == pytest.approx(0.55)
 
 
 @pytest.mark.parametrize("n", [2, 3, 7])
@@ -82,7 +87,7 @@ def test_joint():
     assert joint_loss(losses, dict.fromkeys(losses, "list"), HierarchicalTraining(list_weight=0.5)).item() == 55.5
 
 
-def test_levels_are_asked_by_their_objective():
+def test_a_level_has_the_loss_of_its_objective():
     outputs = {"point": SCORES[:, None], "list": SCORES[:, None] * 2}
     losses = question_losses(outputs, {"point": "list", "list": "list"}, LABELS, HierarchicalTraining())
     assert losses["point"].item() == list_loss(SCORES, LABELS).item()
@@ -105,19 +110,23 @@ def test_the_papers_settings():
     ("settings", "message"),
     [
         ({"pairs": "some"}, "pairs must be one of all, hardest, not 'some'"),
-        ({"questions_per_batch": 0}, "questions_per_batch must be at least 1, not 0"),
+        ({"questions_per_batch": 0}, "questions_per_batch must be a whole number from 1, not 0"),
         ({"embedding_rate": 0}, "embedding_rate must be above 0, or None for frozen vectors, not 0"),
         ({"margin": 0.0}, "margin must be above 0, not 0.0"),
         (
             {"list_weight": -1.0},
-            r"the weights of the levels must not be negative nor all 0, but they are \(2.0, 1.0, -1",
+            r"the weights of the levels must be 0 or more, and one above 0, but they are \(2.0, 1.0, -1",
         ),
         ({"head_learning_rate": 1e-3}, "head_learning_rate=0.001 has no use in a hierarchical ranker: embedding_rate"),
-        ({"negatives": 4}, "negatives=4 has no use in a hierarchical ranker: all candidates are trained on"),
-        ({"accumulate": 2}, "accumulate=2 has no use in a hierarchical ranker; leave it at 1"),
+        ({"negatives": 4}, "negatives=4 has no use in a hierarchical ranker: it is trained on all candidates"),
+        ({"accumulate": 2}, "accumulate=2 has no use in a hierarchical ranker: .*; leave it at 1"),
+        (
+            {"evaluations_per_epoch": 2},
+            "evaluations_per_epoch=2 has no use in a hierarchical ranker: it is measured after every epoch; leave",
+        ),
         ({"epochs": 0}, "epochs must be at least 1, not 0"),
     ],
 )
-def test_settings_that_cannot_be(settings, message):
+def test_bad_settings(settings, message):
     with pytest.raises(ValueError, match=message):
         HierarchicalTraining(**settings)

