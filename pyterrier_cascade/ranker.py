@@ -78,7 +78,7 @@ class Ranker(KnownSettings, pt.Transformer):
             if settings:
                 raise TypeError(f"give either candidates or settings ({', '.join(settings)}), not both")
             return super().__call__(inp)
-        check_names(settings, self.defaults(), type(self).__name__)
+        check_names(settings, self.setting_names(), type(self).__name__)
         return type(self)(**(self.settings() | settings))
 
     @classmethod
