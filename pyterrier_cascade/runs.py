@@ -11,6 +11,7 @@ import pyterrier as pt
 from ir_measures import AP, RR
 
 from pyterrier_cascade import frames
+from pyterrier_cascade.measures.names import parse_measures
 
 MEASURES = (AP, RR)
 
@@ -62,9 +63,9 @@ class Runs:
         seeds, values, histories = list(seeds), {}, {}
         if not seeds or len(set(seeds)) < len(seeds):
             raise ValueError(f"seeds={seeds}; give at least one, and none twice")
-        frames.check_labels(test, "test")
+        frames.binary(test, "test")
         candidates = test.drop(columns="label")
-        measures = [ir_measures.parse_measure(one) if isinstance(one, str) else one for one in measures]
+        measures = parse_measures(measures)
         make = _maker(ranker, folder)
         for seed in seeds:
             one = make(seed)
@@ -118,12 +119,12 @@ def _maker(ranker: pt.Transformer | Callable[[int], pt.Estimator], folder: str |
     """Returns a function that returns what a seed trains: a ranker on weights of its own, or the user's object."""
     if not isinstance(ranker, pt.Transformer) and callable(ranker):
         return ranker
-    if not all(hasattr(ranker, name) for name in ("fit_candidates", "with_training", "apart")):
+    if not all(hasattr(ranker, name) for name in ("fit_candidates", "with_training", "weight_holders")):
         raise ValueError(
             f"{ranker!r} cannot be trained once for each seed; give a CrossEncoder, a Cascade or another ranker with "
             "weights, or a function that returns a recipe for a seed"
         )
-    if len(ranker.history) or _trained_on(ranker):
+    if any(one.model.loaded.trained_on for one in ranker.weight_holders()):
         raise ValueError(
             f"every seed would go on from the same weights, because {ranker!r} is trained; give a fresh one, or, if "
             "you want that, a function: lambda seed: ranker.apart().with_training(seed=seed)"
@@ -134,11 +135,6 @@ def _maker(ranker: pt.Transformer | Callable[[int], pt.Estimator], folder: str |
         return ranker.apart().with_training(seed=seed, folder=folder and str(Path(folder) / f"seed-{seed}"))
 
     return make
-
-
-def _trained_on(ranker: pt.Transformer) -> object:
-    checkpoint = getattr(ranker, "model", None)
-    return checkpoint and getattr(checkpoint.loaded, "trained_on", None)
 
 
 def _p_value(test: Callable, ours: pd.Series, theirs: pd.Series) -> float:

@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from pyterrier_cascade.checkpoint import weights_of
-from pyterrier_cascade.checks import is_count
+from pyterrier_cascade.checks import KnownSettings, is_count
 from pyterrier_cascade.hierarchical.convolution import linear, maxima
 from pyterrier_cascade.hierarchical.pairs import AttentionBlock, QuestionAnswerPairs, consecutive
 from pyterrier_cascade.hierarchical.schemes import Scheme
@@ -22,7 +22,7 @@ VOCABULARY = "vectors._extra_state"
 
 
 @dataclass(frozen=True)
-class HierarchicalArchitecture:
+class HierarchicalArchitecture(KnownSettings):
     """The sizes and options of the backbone; the defaults are the paper's (HR-1, HR-5, HR-6).
 
     Args:

@@ -1,7 +1,6 @@
 """Hierarchical ranking over results frames."""
 
 import os
-import warnings
 
 import numpy as np
 import pandas as pd
@@ -79,7 +78,7 @@ class HierarchicalRanker(NeuralRanker):
             Scheme.named(scheme, level)
             model = Checkpoint(load, "fresh", **fresh)
         else:
-            defaults = super()._defaults()
+            defaults = super().defaults()
             if given := [name for name in FRESH if fresh[name] != defaults[name]]:
                 raise ValueError(
                     f"{' and '.join(given)} cannot be changed, because the weights were made with another value; make "
@@ -90,27 +89,22 @@ class HierarchicalRanker(NeuralRanker):
             raise ValueError(f"token_budget must be a whole number from 1, or None, not {token_budget!r}")
         if not isinstance(training, HierarchicalTraining):
             raise ValueError(f"training must be HierarchicalTraining(...), not {training!r}")
-        self.model = model if isinstance(model, Checkpoint) else Checkpoint(load, model)
+        self.model = Checkpoint.of(load, model, type(self).__name__)
         self.precision, self.token_budget, self.verbose = precision, token_budget, verbose
         self.text_field, self.training = text_field, training
 
     @classmethod
-    def from_pretrained(cls, name_or_path: str, **settings) -> "HierarchicalRanker":
-        """Returns a ranker on the weights in a folder or on the Hub, which are loaded on first use.
-
-        Args:
-            name_or_path: A folder, or a name on the Hugging Face Hub.
-            **settings: Any of the class's settings that the weights do not decide.
-        """
-        return cls(model=Checkpoint(load, name_or_path), **settings)
+    def defaults(cls):
+        """Returns the constructor's arguments with their defaults, but for those that the weights decide."""
+        return {name: value for name, value in super().defaults().items() if name not in FRESH}
 
     @classmethod
-    def _defaults(cls):
-        # A copy cannot change the settings that its weights decide.
-        return {name: value for name, value in super()._defaults().items() if name not in FRESH}
+    def setting_names(cls):
+        """Returns the names that the constructor takes."""
+        return list(super().defaults())
 
     def __repr__(self):
-        """Returns text that can be typed back in; weights that were trained and not saved are named by their hash."""
+        """Returns an expression that makes the ranker again; trained weights without a folder are named by a hash."""
         options = self.model.options
         if self.model.fitted or not options:
             return super().__repr__()
@@ -126,9 +120,7 @@ class HierarchicalRanker(NeuralRanker):
 
     def score(self, frame: pd.DataFrame, blocks: frames.Blocks) -> dict[str, np.ndarray]:
         """Returns the relevance of each candidate, and the cost columns."""
-        model = self.model.loaded
-        if model.untrained:
-            warnings.warn(f"{model.untrained}: train it with fit() before its scores mean anything", stacklevel=4)
+        self.model.loaded.warn_if_untrained()
         costs = {name: np.full(len(frame), cost) for name, cost in UNKNOWN_COST.items()}
         return costs | {"score": self._scores(frame)}
 
@@ -174,9 +166,7 @@ class HierarchicalRanker(NeuralRanker):
             # The source of vectors decides their size, which is needed to build the model for these weights again.
             made = {name: module.config[name] for name in ("scheme", "level", "vectors")}
             self.model.options = made | {"architecture": module.architecture}
-        record = TrainedOn.of(groups, labels, self.training)
-        model.mark_trained(record)
-        self.model.mark_fitted(history, trained_on=record.to_config())
+        self.model.mark_fitted(history, TrainedOn.of(groups, labels, self.training))
 
     def attention(self, question: str, answer: str) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Returns the attention of the question's words (rows) to the answer's, and of the answer's to the question's.

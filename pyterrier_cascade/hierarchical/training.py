@@ -6,10 +6,8 @@ from dataclasses import dataclass
 import torch
 
 from pyterrier_cascade.checks import check_choices, is_count
-from pyterrier_cascade.hierarchical.losses import cross_entropy, list_divergence, pair_hinge
+from pyterrier_cascade.training.losses import PAIRS, cross_entropy, list_divergence, pair_hinge
 from pyterrier_cascade.training.settings import Training
-
-PAIRS = ("all", "hardest")
 
 
 @dataclass(frozen=True, repr=False)

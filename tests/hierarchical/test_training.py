@@ -124,7 +124,7 @@ def test_the_papers_settings():
             {"evaluations_per_epoch": 2},
             "evaluations_per_epoch=2 has no use in a hierarchical ranker: it is measured after every epoch; leave",
         ),
-        ({"epochs": 0}, "epochs must be at least 1, not 0"),
+        ({"epochs": 0}, "epochs must be a whole number and at least 1, not 0"),
     ],
 )
 def test_bad_settings(settings, message):
