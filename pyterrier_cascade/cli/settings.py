@@ -21,7 +21,8 @@ def declared(*functions: Callable, skip: frozenset[str] = ELSEWHERE) -> dict[str
     found = {}
     for function in functions:
         function = function.__init__ if inspect.isclass(function) else function
-        hints = typing.get_type_hints(function)
+        # Only type checkers import Self, which a function may return.
+        hints = typing.get_type_hints(function, localns={"Self": Any})
         for name, parameter in inspect.signature(function).parameters.items():
             if name not in skip and parameter.kind is not parameter.VAR_KEYWORD:
                 found[name] = hints.get(name, type(parameter.default))
