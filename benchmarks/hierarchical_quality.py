@@ -4,12 +4,12 @@
     python benchmarks/hierarchical_quality.py train --data trecqa --vectors glove.840B.300d.txt --models "PRI(list)"
     python benchmarks/hierarchical_quality.py table --data wikiqa --plot curves.png
 
-``train`` trains every model with every seed, appends each result to a file of JSON lines as soon as it is there, and
-does not train again what is there already: it may be stopped at any time. Settings are the paper's (HR-8, HR-15, HR-17,
-HR-30). WikiQA is in the mode of the paper, ``no_all_minus`` (243 test questions); TREC-QA is clean. ``table`` prints
-means over seeds beside the paper's figures, the paired t-tests of PRI(list) against CA(list) (the paper's are against
-DCA, which has the same WikiQA figures as its CA(list), HR-33), the list loss by epoch, and which of the expected
-relations between models hold.
+``train`` trains every model with every seed and appends each result to a file of JSON lines. It may be stopped at any
+time, because it skips results that are in the file. The settings are the paper's (HR-8, HR-15, HR-17, HR-30). WikiQA is
+in the paper's mode, ``no_all_minus`` (243 test questions); TREC-QA is clean. ``table`` prints the means over seeds
+beside the paper's figures, the paired t-tests of PRI(list) against CA(list), the list loss by epoch, and which of the
+expected relations between models hold. The paper's t-tests are against DCA, which has the same figures on WikiQA as its
+CA(list) (HR-33).
 """
 
 import argparse
@@ -50,7 +50,7 @@ PUBLISHED = {
 
 
 def splits(name: str) -> list[pd.DataFrame]:
-    """Returns the candidates of train, dev and test."""
+    """Returns the candidates of the training, development and test questions."""
     folder = os.environ.get("PTC_DATA") or str(Path(os.environ.get("PTC_SHARED", "../shared")) / "data")
     parts = zip(MODES[name], ("train", "dev", "test"), strict=True)
     return [pt.get_dataset(f"as2:{mode}{split}", folder=folder).get_candidates() for mode, split in parts]
@@ -63,9 +63,9 @@ def training_of(options: argparse.Namespace, seed: int) -> HierarchicalTraining:
 
 
 def train(options: argparse.Namespace) -> None:
-    """Trains what is not there yet."""
+    """Trains every model that has no result yet."""
     lists = [frame[frame["qid"].isin(frame["qid"].unique()[: options.questions])] for frame in splits(options.data)]
-    # The paper's k-max filter on WikiQA; it does not say how many (HR-7).
+    # The paper filters by k-max on WikiQA without saying which k (HR-7).
     k_max = (10, 5) if options.data == "wikiqa" and not options.no_k_max else (None, None)
     architecture = HierarchicalArchitecture(k_max=k_max)
     for seed in options.seeds:
@@ -87,7 +87,7 @@ def train(options: argparse.Namespace) -> None:
                 "values": found.round(6).to_dict(),
                 "history": ranker.history.round(6).to_dict("list"),
             }
-            # In one call, so that a kill leaves no half line.
+            # A single write, so that a kill leaves no half line.
             with Path(options.results).open("ab", buffering=0) as file:
                 file.write((json.dumps(row) + "\n").encode())
             means = ", ".join(f"{measure} {value:.4f}" for measure, value in found.mean().items())
@@ -113,7 +113,7 @@ def runs_of(rows: Sequence[dict]) -> Runs:
 
 
 def table(options: argparse.Namespace) -> None:
-    """Prints what was found, by the settings of the trainings."""
+    """Prints the results, separately for different settings of the trainings."""
     rows = [row for row in rows_of(options.results) if row["data"] == options.data]
     for settings in dict.fromkeys(settings_of(row) for row in rows):
         chosen = [row for row in rows if settings_of(row) == settings]
@@ -155,7 +155,7 @@ def significance(runs: dict[str, Runs]) -> None:
 
 
 def relations(runs: dict[str, Runs]) -> None:
-    """Prints which of the relations between models that the paper found hold here (HR-36)."""
+    """Prints which of the paper's relations between models hold here (HR-36)."""
     map_of = {name: made.means["AP"].mean() for name, made in runs.items()}
     expected = [
         *((f"{scheme}({level})", f"CA({level})") for scheme, level in MODELS if scheme != "CA"),
@@ -193,17 +193,19 @@ def course(runs: dict[str, Runs], plot: str | None) -> None:
 
 
 def main() -> None:
-    """Runs what is asked for."""
+    """Runs the command that was given."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["train", "table"])
     parser.add_argument("--data", choices=list(MODES), required=True)
     parser.add_argument("--results", default="hierarchical_quality.jsonl", help="file of JSON lines")
-    parser.add_argument("--vectors", default="glove-6b-50d", help="name or file of word vectors; 'none' learns them")
+    parser.add_argument(
+        "--vectors", default="glove-6b-50d", help="a name or a file of word vectors; 'none' learns them from scratch"
+    )
     parser.add_argument("--models", nargs="+", choices=list(NAMES), default=list(NAMES))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--epochs", type=int, default=50, help="at most; ten without progress end it earlier")
-    parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32", help="of training")
-    parser.add_argument("--questions", type=int, help="of each split, to try it; all unless given")
+    parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32", help="the precision of training")
+    parser.add_argument("--questions", type=int, help="how many questions of each split, to try it; all unless given")
     parser.add_argument("--no-k-max", action="store_true", help="attend to all words on WikiQA too")
     parser.add_argument("--plot", help="file for the curves of the list loss")
     options = parser.parse_args()

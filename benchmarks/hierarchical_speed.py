@@ -4,11 +4,12 @@
     python benchmarks/hierarchical_speed.py --data wikiqa --model ../shared/models/e5-small --questions 120
     python benchmarks/hierarchical_speed.py --quick                                           # a minute, only to try it
 
-Contenders take turns in one process, as in ``speed.py``. Sizes are the paper's (300 hidden units, 150 channels of each
-of five kernels, three levels), weights are random. Reranking is from frame to frame, tokenisation included: PRI(list)
-and a ``CrossEncoder`` of 12 layers of 384 on our engine score the same candidates. Training is the mean time of a step
-of 30 questions: ours, and the same model on one question at a time, its candidates padded to the longest, by
-``torch.nn.functional.conv1d`` and one backward pass for each question, with gradients added up over the 30.
+Contenders take turns in one process, as in ``speed.py``. The sizes are the paper's (300 hidden units, 150 channels of
+each of five kernels, three levels), and the weights are random. Reranking is measured from frame to frame, with
+tokenisation: PRI(list) and a ``CrossEncoder`` of 12 layers of 384 on our engine score the same candidates. Training is
+measured over all questions in steps of 30. The usual way computes one question at a time, with its candidates padded to
+the longest, by ``torch.nn.functional.conv1d`` and one backward pass for each question, and adds up the gradients of the
+30 questions.
 """
 
 import argparse
@@ -26,22 +27,22 @@ import torch.nn.functional as F
 from speed import interleaved, random_model, random_texts, ratio, silence, spread, table
 
 from pyterrier_cascade import CrossEncoder, HierarchicalArchitecture, HierarchicalRanker, HierarchicalTraining
-from pyterrier_cascade.encoder.workers import workers
-from pyterrier_cascade.hierarchical.losses import joint_loss, question_losses
-from pyterrier_cascade.hierarchical.model import CompareAggregate, enhance
-from pyterrier_cascade.hierarchical.training import Examples, Trainer
-from pyterrier_cascade.hierarchical.vocabulary import prepare
+from pyterrier_cascade.hierarchical.model import CompareAggregate
+from pyterrier_cascade.hierarchical.trainer import LabelledQuestions, QuestionTrainer
+from pyterrier_cascade.hierarchical.training import joint_loss, question_losses
 
 
 def main() -> None:
     """Runs both sections."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", choices=["wikiqa", "trecqa"], help="real questions, not invented words")
+    parser.add_argument(
+        "--data", choices=["wikiqa", "trecqa"], help="use the real questions of this data set, not invented words"
+    )
     parser.add_argument("--model", help="a cross-encoder's folder with a tokenizer for them, 12 layers x 384")
-    parser.add_argument("--questions", type=int, default=60, help="that are trained on")
-    parser.add_argument("--queries", type=int, default=8, help="that are reranked")
-    parser.add_argument("--candidates", type=int, default=100, help="of each")
-    parser.add_argument("--rounds", type=int, default=5, help="that count, after one that does not")
+    parser.add_argument("--questions", type=int, default=60, help="how many questions are trained on")
+    parser.add_argument("--queries", type=int, default=8, help="how many queries are reranked")
+    parser.add_argument("--candidates", type=int, default=100, help="how many candidates each query has")
+    parser.add_argument("--rounds", type=int, default=5, help="how many rounds count, after one that does not")
     parser.add_argument("--quick", action="store_true", help="2 queries x 50, 6 questions, 1 round: only to try it")
     options = parser.parse_args()
     if options.quick:
@@ -54,11 +55,10 @@ def main() -> None:
 
 
 def rerank(options: argparse.Namespace) -> None:
-    """Prints how long reranking takes, and its share of the cross-encoder's time."""
+    """Prints how long reranking takes, and how many times as fast it is as the cross-encoder."""
     frame = reranked(options)
     ours = HierarchicalRanker("PRI", "list")
-    model = ours.model.loaded
-    prepare(model, [*frame["query"], *frame["text"]], 0)
+    ours.model.loaded.prepare_training([*frame["query"], *frame["text"]], seed=0)
     with tempfile.TemporaryDirectory() as folder:
         encoder = CrossEncoder.from_pretrained(options.model if options.data else random_model(folder, 384))
         contenders = {
@@ -78,20 +78,22 @@ def rerank(options: argparse.Namespace) -> None:
 
 
 def train(options: argparse.Namespace) -> None:
-    """Prints how long a pass over questions takes, and how many times longer the usual way."""
+    """Prints how long a pass over questions takes, and how many times as fast it is as the usual way."""
     frame = training_data(options)
     labels, groups = frame["label"].to_numpy(dtype=np.int64, copy=True), pd.factorize(frame["qid"])[0]
     contenders, n_words = {}, 0
     for name, precision in (("ours fp32", "fp32"), ("ours bf16", "bf16"), ("question by question", None)):
         ranker = HierarchicalRanker("PRI", "list", architecture=HierarchicalArchitecture())
-        module = prepare(ranker.model.loaded, [*frame["query"], *frame["text"]], 0)
-        pairs = ranker._pairs(frame["query"].tolist(), frame["text"].tolist())
-        trainer = Trainer(module, Examples(pairs, labels, groups), HierarchicalTraining(precision=precision or "fp32"))
+        model = ranker.model.loaded
+        module = model.prepare_training([*frame["query"], *frame["text"]], seed=0)
+        pairs = model.pairs(frame["query"].tolist(), frame["text"].tolist())
+        settings = HierarchicalTraining(precision=precision or "fp32")
+        trainer = QuestionTrainer(module, LabelledQuestions(pairs, labels, groups), settings)
         contenders[name] = epoch(trainer) if precision else usual_epoch(trainer)
         n_words = int(pairs.lengths.sum())
     times, _ = interleaved(contenders, options.rounds)
     sizes = HierarchicalArchitecture()
-    # Both passes, three levels; a kernel of k multiplies k words at each place.
+    # The forward and backward passes of three levels. A kernel of size k multiplies k words at each place.
     work = 3 * 2 * 3 * n_words * sizes.width * sizes.channels * sum(range(1, sizes.kernels + 1))
     print(f"## Training on {len(frame)} pairs of {groups.max() + 1} questions (goal: at least 5 times as fast)\n")
     rows = []
@@ -127,7 +129,7 @@ def real(name: str, split: str) -> pd.DataFrame:
 
 
 def training_data(options: argparse.Namespace) -> pd.DataFrame:
-    """Returns labelled candidates: real ones, or ten a question, the first of which is right."""
+    """Returns labelled candidates: real ones, or ten invented ones for each question, the first of which is right."""
     if options.data is None:
         frame = candidates(*random_texts(options.questions, 10, "sentence"), 10)
         return frame.assign(label=(np.arange(len(frame)) % 10 == 0).astype(int))
@@ -135,20 +137,19 @@ def training_data(options: argparse.Namespace) -> pd.DataFrame:
     return frame[frame["qid"].isin(frame["qid"].unique()[: options.questions])]
 
 
-def epoch(trainer: Trainer) -> Callable[[], None]:
-    """Returns a pass over all questions as the package trains."""
+def epoch(trainer: QuestionTrainer) -> Callable[[], None]:
+    """Returns a function that trains once on all questions as the package does."""
 
     def run() -> None:
         questions = np.arange(len(trainer.rows))
-        with workers() as pool:
-            for start in range(0, len(questions), 30):
-                trainer.train_step(questions[start : start + 30], pool)
+        for start in range(0, len(questions), 30):
+            trainer.train_step(questions[start : start + 30])
 
     return run
 
 
-def usual_epoch(trainer: Trainer) -> Callable[[], None]:
-    """Returns a pass over all questions, one at a time, by torch's own layers."""
+def usual_epoch(trainer: QuestionTrainer) -> Callable[[], None]:
+    """Returns a function that trains once on all questions, one at a time, by torch's own layers."""
     module, settings, scheme = trainer.module, trainer.settings, trainer.module.scheme
     optimizer = torch.optim.Adam(trainer.parameters, settings.learning_rate)
 
@@ -158,7 +159,7 @@ def usual_epoch(trainer: Trainer) -> Callable[[], None]:
             step = trainer.rows[start : start + 30]
             for rows in step:
                 outputs = padded_outputs(module, trainer, rows)
-                labels = torch.from_numpy(trainer.examples.labels[rows])
+                labels = torch.from_numpy(trainer.questions.labels[rows])
                 losses = question_losses(outputs, scheme.objectives, labels, settings)
                 (joint_loss(losses, scheme.objectives, settings) / len(step)).backward()
             optimizer.step()
@@ -166,9 +167,9 @@ def usual_epoch(trainer: Trainer) -> Callable[[], None]:
     return run
 
 
-def padded_outputs(module: CompareAggregate, trainer: Trainer, rows: np.ndarray) -> dict[str, torch.Tensor]:
+def padded_outputs(module: CompareAggregate, trainer: QuestionTrainer, rows: np.ndarray) -> dict[str, torch.Tensor]:
     """Returns each level's output for a question's candidates, padded to the longest."""
-    pairs, sizes = trainer.examples.pairs.take(rows), module.architecture
+    pairs, sizes = trainer.questions.pairs.take(rows), module.architecture
     weights_1, weights_2 = module.encoding.weight.chunk(2)
     bias_1, bias_2 = module.encoding.bias.chunk(2)
 
@@ -196,7 +197,7 @@ def padded_outputs(module: CompareAggregate, trainer: Trainer, rows: np.ndarray)
                 tops.append(F.conv1d(padded, weight, kernel.bias[channels]).relu().amax(-1))
             sides.append(torch.cat(tops, 1))
         own[level] = torch.cat(sides, 1)
-    return {level: module.perceptrons[level](features) for level, features in enhance(own, module.scheme).items()}
+    return {level: module.perceptrons[level](features) for level, features in module.scheme.enhanced(own).items()}
 
 
 if __name__ == "__main__":

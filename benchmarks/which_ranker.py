@@ -168,11 +168,8 @@ def measured(found: list[tuple], bm25: BM25, topics: pd.DataFrame, qrels: pd.Dat
             values = ir_measures.calc_aggregate(
                 MEASURES, pt.model.to_ir_measures(qrels), pt.model.to_ir_measures(results)
             )
-            cost = None if kind == "HierarchicalRanker" else values[RelativeCost]
-            rows.append(
-                {"ranker": name, "class": kind, "AP": values[AP], "P@1": values[P @ 1], "RelativeCost": cost,
-                 "minutes": seconds / 60}
-            )  # fmt: skip
+            row = {"ranker": name, "class": kind, "minutes": seconds / 60}
+            rows.append(row | {str(measure): values[measure] for measure in MEASURES})
     return pd.DataFrame(rows).assign(ms=[median(one[1:]) for one in times])
 
 

@@ -1,9 +1,10 @@
-"""A lab on hierarchical ranking: what do point and pair objectives teach a list-wise ranker, and what does it look at?
+"""A lab on hierarchical ranking: do point and pair objectives help a list-wise ranker, and which words does it look at?
 
     python examples/hierarchical_lab.py [--questions N] [--epochs N] [--plot FILE.png] [--curves FILE.png]
 
-Two small models are trained from nothing, without any pre-trained vector: CA(list), one objective alone, and PRI(list),
-which hands what the point level sees to the pair level, and on to the list level. Under two minutes on a laptop.
+Two small models are trained from nothing, without any pre-trained vector. CA(list) has one objective alone. PRI(list)
+has three: its pair level reads the features of the point level, and its list level reads those of the pair level. The
+lab takes under two minutes on a laptop.
 """
 
 import argparse
@@ -23,10 +24,10 @@ import matplotlib.pyplot as plt
 MEASURES = [AP, RR, P @ 1]
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-parser.add_argument("--questions", type=int, default=600, help="that are trained on")
+parser.add_argument("--questions", type=int, default=600, help="how many questions are trained on")
 parser.add_argument("--epochs", type=int, default=6)
-parser.add_argument("--plot", default="hierarchical_attention.png", help="where the attention goes")
-parser.add_argument("--curves", default="hierarchical_curves.png", help="where the curves go")
+parser.add_argument("--plot", default="hierarchical_attention.png", help="the file for the plot of the attention")
+parser.add_argument("--curves", default="hierarchical_curves.png", help="the file for the curves")
 options = parser.parse_args()
 
 train, dev, test = (pt.get_dataset(f"as2:facts/{split}") for split in ("train", "dev", "test"))
@@ -55,7 +56,7 @@ table = pt.Experiment(
     names=["bm25", *rankers],
     round=3,
 )
-print("Each test question with its own candidates:\n")
+print("The rankers on the candidates of the test questions:\n")
 print(table.to_string(index=False))
 
 _, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
@@ -71,4 +72,4 @@ print(f"\n{shown['query']}\n    {shown['text']}\n\nWhat each word of the questio
 most = pd.DataFrame({"looks at": to_answer.idxmax(axis=1), "weight": to_answer.max(axis=1).round(2)})
 print(most.to_string())
 plots.attention(to_answer).figure.savefig(options.plot, dpi=120)
-print(f"\nAll of its attention: {options.plot}; the curves: {options.curves}")
+print(f"\nThe plot of its attention: {options.plot}; the curves of both trainings: {options.curves}")

@@ -126,7 +126,9 @@ def test_any_ranker_with_weights_is_compared(make, tiny_bert):
 
 
 def test_rankers_of_different_kinds_are_compared(tiny_bert):
-    ours, theirs = (Runs.of(make(tiny_bert), FEW_TRAIN, FEW_DEV, FEW_TEST, seeds=(0, 1)) for make in (cascade, cross_encoder))
+    ours, theirs = (
+        Runs.of(make(tiny_bert), FEW_TRAIN, FEW_DEV, FEW_TEST, seeds=(0, 1)) for make in (cascade, cross_encoder)
+    )
     found = ours.t_test(theirs)
     assert found["mean"].tolist() == pytest.approx(ours.means.mean().tolist())
     assert found["other"].tolist() == pytest.approx(theirs.means.mean().tolist())
