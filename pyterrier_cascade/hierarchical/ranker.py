@@ -114,6 +114,17 @@ class HierarchicalRanker(NeuralRanker):
                 arguments.append(f"{name}={options[name]!r}")
         return f"{type(self).__name__}({', '.join([*arguments, *self._arguments(skip=('model',))])})"
 
+    def __str__(self):
+        """Returns a short form for the rows of experiments: scheme and level, without paths and training."""
+        options = self.model.options
+        if not options:
+            return super().__str__()
+        arguments = [repr(options["scheme"]), repr(options["level"])]
+        if self.model.fitted:
+            arguments.append("trained")
+        arguments += self._arguments(skip=("model", "training", "verbose"))
+        return f"{type(self).__name__}({', '.join(arguments)})"
+
     def new_columns(self):
         """Returns the cost columns, which say that the cost is unknown."""
         return dict.fromkeys(UNKNOWN_COST, np.float64)
@@ -164,8 +175,8 @@ class HierarchicalRanker(NeuralRanker):
         )
         if fresh:
             # The source of vectors decides their size, which is needed to build the model for these weights again.
-            made = {name: module.config[name] for name in ("scheme", "level", "vectors")}
-            self.model.options = made | {"architecture": module.architecture}
+            built = {name: module.config[name] for name in ("scheme", "level", "vectors")}
+            self.model.options = built | {"architecture": module.architecture}
         self.model.mark_fitted(history, TrainedOn.of(groups, labels, self.training))
 
     def attention(self, question: str, answer: str) -> tuple[pd.DataFrame, pd.DataFrame]:

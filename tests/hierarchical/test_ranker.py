@@ -105,16 +105,16 @@ def test_pickles_are_small_and_equal(fitted, tmp_path):
 
 
 def test_saved_and_loaded_it_is_the_same_ranker(tmp_path):
-    made = ranker(vectors=vector_file(tmp_path)).fit_candidates(TRAIN, DEV)
-    assert repr(made).startswith("<HierarchicalRanker 'fresh' fitted to ")
-    out = made(TEST)
-    carried = pickle.loads(pickle.dumps(made))
+    learner = ranker(vectors=vector_file(tmp_path)).fit_candidates(TRAIN, DEV)
+    assert repr(learner).startswith("<HierarchicalRanker 'fresh' fitted to ")
+    out = learner(TEST)
+    carried = pickle.loads(pickle.dumps(learner))
     assert_frame_equal(carried(TEST), out)
     folder = str(tmp_path / "saved")
     carried.save_pretrained(folder)
-    made.save_pretrained(folder)
-    again = HierarchicalRanker.from_pretrained(folder, training=made.training)
-    assert again == made and len(pickle.dumps(made)) < 3_000
+    learner.save_pretrained(folder)
+    again = HierarchicalRanker.from_pretrained(folder, training=learner.training)
+    assert again == learner and len(pickle.dumps(learner)) < 3_000
     assert eval(repr(again)) == again
     assert_frame_equal(again(TEST), out)
     assert again.model.loaded.untrained is None
@@ -122,7 +122,7 @@ def test_saved_and_loaded_it_is_the_same_ranker(tmp_path):
     config = json.loads((tmp_path / "saved" / "config.json").read_text())
     assert (config["scheme"], config["level"], config["trained_on"]["questions"]) == ("PRI", "list", 40)
     assert config["architecture"]["embedding_width"] == 12
-    assert_frame_equal(made.loaded_from(folder)(TEST), out)
+    assert_frame_equal(learner.loaded_from(folder)(TEST), out)
 
 
 def test_a_ranker_saved_before_its_training_warns(tmp_path, results):
@@ -136,7 +136,7 @@ def test_a_path_of_vectors_is_its_name(tmp_path):
 
 
 def test_names_can_be_typed_back_in():
-    for made, shown in [
+    for one, shown in [
         (HierarchicalRanker(), "HierarchicalRanker('PRI', 'list')"),
         (_ranker(), "HierarchicalRanker('RI', 'pair', vectors='nowhere.txt', training=HierarchicalTraining(epochs=2))"),
         (
@@ -144,9 +144,35 @@ def test_names_can_be_typed_back_in():
             None,
         ),
     ]:
-        assert shown is None or repr(made) == shown
-        assert eval(repr(made)) == made and hash(eval(repr(made))) == hash(made)
+        assert shown is None or repr(one) == shown
+        assert eval(repr(one)) == one and hash(eval(repr(one))) == hash(one)
     assert HierarchicalRanker() != HierarchicalRanker("RI") != HierarchicalRanker("RI", "pair")
+
+
+def test_rows_of_experiments_have_short_names(fitted, tmp_path):
+    assert str(_ranker()(precision="bf16")) == "HierarchicalRanker('RI', 'pair', precision='bf16')"
+    assert str(fitted) == "HierarchicalRanker('PRI', 'list', trained)"
+    folder = tmp_path / "saved"
+    fitted.apart().save_pretrained(str(folder))
+    assert str(HierarchicalRanker.from_pretrained(str(folder))) == "HierarchicalRanker('saved')"
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: HierarchicalRanker(shceme="RI"),
+            r"no setting 'shceme' \(did you mean 'scheme'",
+        ),
+        (lambda: HierarchicalArchitecture(chanels=3), r"no setting 'chanels' \(did you mean 'channels'"),
+        (lambda: HierarchicalTraining(margn=1), r"no setting 'margn' \(did you mean 'margin'"),
+        (lambda: HierarchicalRanker()(verbos=True), r"no setting 'verbos' \(did you mean 'verbose'"),
+    ],
+    ids=["ranker", "architecture", "training", "copy"],
+)
+def test_misspelt_settings(make, message):
+    with pytest.raises(TypeError, match=message):
+        make()
 
 
 def test_copies_share_the_weights(fitted):
@@ -237,11 +263,13 @@ def test_words_of_the_file_that_training_did_not_see(tmp_path):
     path = vector_file(tmp_path)
     frame = pd.DataFrame({"qid": "1", "query": "ship", "docno": ["a", "b"], "text": ["rare", "xyzzy"]})
     for frequent, differ in ((100, True), (0, False)):
-        made = ranker(architecture=HierarchicalArchitecture(12, 8, 4, hidden=4, frequent_words=frequent), vectors=path)
-        scores = made.fit_candidates(TRAIN)(frame).set_index("docno")["score"]
+        learner = ranker(
+            architecture=HierarchicalArchitecture(12, 8, 4, hidden=4, frequent_words=frequent), vectors=path
+        )
+        scores = learner.fit_candidates(TRAIN)(frame).set_index("docno")["score"]
         assert (scores["a"] != scores["b"]) == differ
-        n_known = sum(word in ("the", "of", ".") for word in made.model.loaded.module.vectors.words) + 8
-        assert len(made.model.loaded.module.vectors.tuned) == n_known + 1
+        n_known = sum(word in ("the", "of", ".") for word in learner.model.loaded.module.vectors.words) + 8
+        assert len(learner.model.loaded.module.vectors.tuned) == n_known + 1
     assert SMALL.embedding_width != 12
 
 

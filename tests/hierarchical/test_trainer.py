@@ -47,14 +47,14 @@ def trainer_of(fitted: HierarchicalRanker, training: HierarchicalTraining) -> Qu
 
 @pytest.mark.parametrize(("name", "level"), EQUATIONS)
 def test_every_model_learns(name, level):
-    made = ranker(name, level)
-    assert made.fit_candidates(TRAIN, DEV) is made
-    history = made.history
+    learner = ranker(name, level)
+    assert learner.fit_candidates(TRAIN, DEV) is learner
+    history = learner.history
     assert list(history.columns) == [
         "update", "epoch", "loss", *(f"loss_{one}" for one in EQUATIONS[name, level]), "dev_map",
     ]  # fmt: skip
     assert history["loss"].iloc[-1] < history["loss"].iloc[0] / 2
-    assert map_on_test(made) > 0.95
+    assert map_on_test(learner) > 0.95
 
 
 def test_the_settings_for_trecqa_learn():
@@ -141,16 +141,16 @@ def test_the_first_step_by_hand():
     """One step on one question moves every weight by Adam's rate, against the gradient of the joint loss."""
     one = TRAIN[TRAIN["qid"] == "1-0"]
     training = replace(QUICK, epochs=1)
-    made = ranker(training=training).fit_candidates(one)
+    learner = ranker(training=training).fit_candidates(one)
     net = build("PRI", "list", SMALL)
-    net.vectors.add_random(made.model.loaded.module.vectors.words, 0)
-    pairs = made.model.loaded.pairs(one["query"].tolist(), one["text"].tolist())
+    net.vectors.add_random(learner.model.loaded.module.vectors.words, 0)
+    pairs = learner.model.loaded.pairs(one["query"].tolist(), one["text"].tolist())
     labels = torch.from_numpy(one["label"].to_numpy(copy=True))
     losses = question_losses(reference.all_outputs(net, pairs), net.scheme.objectives, labels, training)
-    assert made.history["loss"].item() == pytest.approx(joint_loss(losses, net.scheme.objectives, training).item())
+    assert learner.history["loss"].item() == pytest.approx(joint_loss(losses, net.scheme.objectives, training).item())
     joint_loss(losses, net.scheme.objectives, training).backward()
     torch.optim.Adam(net.parameters(), lr=1e-2).step()
-    for name, tensor in made.model.loaded.module.named_parameters():
+    for name, tensor in learner.model.loaded.module.named_parameters():
         clear = dict(net.named_parameters())[name].grad.abs() > 1e-6
         assert clear.any() or name == "perceptrons.list.2.bias"
         torch.testing.assert_close(tensor[clear], dict(net.named_parameters())[name][clear], rtol=1e-3, atol=1e-5)
@@ -158,16 +158,16 @@ def test_the_first_step_by_hand():
 
 def test_the_best_weights_stay_and_patience_ends_it(monkeypatch):
     course, seen = iter([0.2, 0.6, 0.4, 0.5, 0.9]), []
-    made = ranker(training=replace(QUICK, epochs=5, patience=2))
+    learner = ranker(training=replace(QUICK, epochs=5, patience=2))
 
     def measured(*args):
-        seen.append(weights(made))
+        seen.append(weights(learner))
         return next(course)
 
     monkeypatch.setattr(frames, "mean_average_precision", measured)
-    made.fit_candidates(TRAIN, DEV)
-    assert made.history["dev_map"].tolist() == [0.2, 0.6, 0.4, 0.5]
-    assert_same(weights(made), seen[1])
+    learner.fit_candidates(TRAIN, DEV)
+    assert learner.history["dev_map"].tolist() == [0.2, 0.6, 0.4, 0.5]
+    assert_same(weights(learner), seen[1])
 
 
 def test_seeds_draw_weights_and_order():
@@ -206,11 +206,11 @@ def test_vectors_are_frozen_or_tuned_at_their_rate(tmp_path):
 
 def test_a_second_training_goes_on_from_the_first():
     """New words get vectors, known ones keep theirs."""
-    made = ranker(training=replace(QUICK, epochs=2)).fit_candidates(TRAIN)
-    before, words = weights(made), list(made.model.loaded.module.vectors.words)
-    made = made.with_training(epochs=1, learning_rate=1e-6)
-    made.fit_candidates(TRAIN.assign(text=TRAIN["text"].str.replace("this", "that venerable")))
-    module = made.model.loaded.module
+    learner = ranker(training=replace(QUICK, epochs=2)).fit_candidates(TRAIN)
+    before, words = weights(learner), list(learner.model.loaded.module.vectors.words)
+    learner = learner.with_training(epochs=1, learning_rate=1e-6)
+    learner.fit_candidates(TRAIN.assign(text=TRAIN["text"].str.replace("this", "that venerable")))
+    module = learner.model.loaded.module
     assert module.vectors.words == [*words, "that", "venerable"]
     torch.testing.assert_close(module.vectors.tuned[:-2], before["vectors.tuned"], rtol=0, atol=1e-4)
     torch.testing.assert_close(module.encoding.weight, before["encoding.weight"], rtol=0, atol=1e-4)
@@ -224,9 +224,9 @@ def test_questions_of_one_class_and_of_one_candidate(settings):
         TRAIN.iloc[[0]].assign(qid="one"),
         TRAIN.iloc[[1]].assign(qid="only", text=""),
     ]
-    made = ranker(training=replace(QUICK, **settings, questions_per_batch=5))
-    made.fit_candidates(pd.concat([TRAIN, *extra], ignore_index=True), DEV)
-    assert np.isfinite(made.history["loss"]).all() and map_on_test(made) > 0.9
+    learner = ranker(training=replace(QUICK, **settings, questions_per_batch=5))
+    learner.fit_candidates(pd.concat([TRAIN, *extra], ignore_index=True), DEV)
+    assert np.isfinite(learner.history["loss"]).all() and map_on_test(learner) > 0.9
 
 
 def test_a_question_of_2000_candidates_is_one_step():
@@ -234,14 +234,14 @@ def test_a_question_of_2000_candidates_is_one_step():
         qid="1", query="which ship ?"
     )
     assert len(many) == 2_000
-    made = ranker("CA", "list", training=replace(QUICK, epochs=1, tokens_per_batch=500))
-    fresh = made.apart().with_training(learning_rate=1e-12).fit_candidates(many)
-    made.fit_candidates(many)
-    assert len(made.history) == 1 and made.history["update"].item() == 1
+    learner = ranker("CA", "list", training=replace(QUICK, epochs=1, tokens_per_batch=500))
+    fresh = learner.apart().with_training(learning_rate=1e-12).fit_candidates(many)
+    learner.fit_candidates(many)
+    assert len(learner.history) == 1 and learner.history["update"].item() == 1
     # No candidate is left out (HR-11, HR-30): the loss is that over all of them.
     scores = fresh(many).set_index("docno")["score"].reindex(many["docno"]).to_numpy()
     expected = list_loss(torch.tensor(scores), torch.tensor(many["label"].tolist())).item()
-    assert made.history["loss"].item() == pytest.approx(expected, rel=1e-5)
+    assert learner.history["loss"].item() == pytest.approx(expected, rel=1e-5)
 
 
 def test_bf16_learns():
@@ -249,13 +249,13 @@ def test_bf16_learns():
 
 
 def test_a_diverging_loss_is_an_error_and_leaves_the_ranker_as_it_was():
-    made = ranker(training=replace(QUICK, learning_rate=1e37))
-    name = repr(made)
+    learner = ranker(training=replace(QUICK, learning_rate=1e37))
+    name = repr(learner)
     with pytest.raises(
         FloatingPointError, match=r"the loss is (nan|inf) at update \d+ with learning_rate=1e\+37; use a"
     ):
-        made.fit_candidates(TRAIN)
-    assert repr(made) == name and made.model.loaded.untrained
+        learner.fit_candidates(TRAIN)
+    assert repr(learner) == name and learner.model.loaded.untrained
 
 
 class Killed(Exception):
@@ -325,10 +325,10 @@ def test_after_a_kill_it_goes_on_to_the_same_weights(tmp_path):
 
 def test_a_folder_of_another_training_is_refused(tmp_path):
     training = replace(QUICK, epochs=2, folder=str(tmp_path))
-    made = ranker(training=training).fit_candidates(TRAIN, DEV)
+    learner = ranker(training=training).fit_candidates(TRAIN, DEV)
     done = ranker(training=training).fit_candidates(TRAIN, DEV)
-    assert_same(weights(done), weights(made))
-    pd.testing.assert_frame_equal(done.history, made.history)
+    assert_same(weights(done), weights(learner))
+    pd.testing.assert_frame_equal(done.history, learner.history)
     message = f"{tmp_path} holds another training: margin was 0.8 and is 0.5; give another HierarchicalTraining.folder"
     with pytest.raises(ValueError, match=re.escape(message)):
         ranker(training=replace(training, margin=0.5)).fit_candidates(TRAIN, DEV)
@@ -362,30 +362,30 @@ def test_levels_that_share_weights_are_other_trainings(tmp_path):
 
 def test_a_saved_fresh_ranker_takes_the_width_of_its_vectors(tmp_path):
     ranker(vectors=vector_file(tmp_path, width=12)).save_pretrained(str(tmp_path / "fresh"))
-    made = HierarchicalRanker.from_pretrained(str(tmp_path / "fresh"), training=replace(QUICK, epochs=1))
-    made.fit_candidates(TRAIN)
-    before = made(TEST)
-    pd.testing.assert_frame_equal(made.apart()(TEST), before)
+    learner = HierarchicalRanker.from_pretrained(str(tmp_path / "fresh"), training=replace(QUICK, epochs=1))
+    learner.fit_candidates(TRAIN)
+    before = learner(TEST)
+    pd.testing.assert_frame_equal(learner.apart()(TEST), before)
     with pytest.raises(FloatingPointError):
-        made.with_training(learning_rate=1e37).fit_candidates(TRAIN)
-    pd.testing.assert_frame_equal(made(TEST), before)
+        learner.with_training(learning_rate=1e37).fit_candidates(TRAIN)
+    pd.testing.assert_frame_equal(learner(TEST), before)
 
 
 def test_numbers_as_ids_and_float_labels():
     by_number = [
         frame.assign(qid=pd.factorize(frame["qid"])[0], label=frame["label"].astype(float)) for frame in (TRAIN, DEV)
     ]
-    made = ranker(training=replace(QUICK, epochs=2)).fit_candidates(*by_number)
+    learner = ranker(training=replace(QUICK, epochs=2)).fit_candidates(*by_number)
     expected = ranker(training=replace(QUICK, epochs=2)).fit_candidates(TRAIN, DEV)
-    pd.testing.assert_frame_equal(made.history, expected.history)
+    pd.testing.assert_frame_equal(learner.history, expected.history)
 
 
 def test_half_a_surrogate_pair_is_a_word(tmp_path):
     odd = TRAIN.assign(text=pd.Series([text + " \ud800" for text in TRAIN["text"]], dtype=object))
-    made = ranker(training=replace(QUICK, epochs=1)).fit_candidates(odd)
-    assert "\ud800" in made.model.loaded.module.vectors.words
-    before = made(TEST)
-    made.save_pretrained(str(tmp_path))
+    learner = ranker(training=replace(QUICK, epochs=1)).fit_candidates(odd)
+    assert "\ud800" in learner.model.loaded.module.vectors.words
+    before = learner(TEST)
+    learner.save_pretrained(str(tmp_path))
     pd.testing.assert_frame_equal(HierarchicalRanker.from_pretrained(str(tmp_path))(TEST), before)
 
 
