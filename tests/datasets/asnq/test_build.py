@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pyterrier as pt
 import pytest
+from pyterrier_cascade.datasets.asnq.shards import MANIFEST, read_manifest
 
 from pyterrier_cascade.datasets.asnq import NaturalQuestions, SquadShaped, build
-from pyterrier_cascade.datasets.asnq.shards import MANIFEST, read_manifest
-from tests.datasets.asnq_files import contents, few_questions, write_lines
+from tests.datasets.asnq.asnq_files import contents, few_questions, write_lines
 
 
 @pytest.fixture

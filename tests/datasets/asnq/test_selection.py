@@ -3,9 +3,9 @@ import pandas as pd
 import pyterrier as pt
 import pytest
 from pandas.testing import assert_frame_equal
+from pyterrier_cascade.datasets.asnq.split import draw, halves
 
 from pyterrier_cascade.datasets.asnq import count_labels, label_table, select_negatives
-from pyterrier_cascade.datasets.asnq.split import draw, halves
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ from itertools import islice
 import pyterrier as pt
 import pytest
 from pandas.testing import assert_frame_equal
-
-from pyterrier_cascade.datasets.asnq import NaturalQuestions, SquadShaped, build, count_labels, select_negatives
 from pyterrier_cascade.datasets.asnq.official import read_official
 from pyterrier_cascade.datasets.asnq.split import read_question_lists
-from tests.datasets.asnq_files import few_questions, write_lines
+
+from pyterrier_cascade.datasets.asnq import NaturalQuestions, SquadShaped, build, count_labels, select_negatives
+from tests.datasets.asnq.asnq_files import few_questions, write_lines
 
 SIZES = {"train": 57242, "dev": 1336, "test": 1336}  # CT-37
 

@@ -3,12 +3,12 @@ import json
 from collections import Counter
 
 import pytest
+from pyterrier_cascade.datasets.asnq.lines import numbered_lines, parse_json
+from pyterrier_cascade.datasets.asnq.split import read_question_lists
 
 from pyterrier_cascade.datasets.asnq import NaturalQuestions
-from pyterrier_cascade.datasets.asnq.lines import numbered_lines, parse_json
 from pyterrier_cascade.datasets.asnq.natural_questions import question_page
-from pyterrier_cascade.datasets.asnq.split import read_question_lists
-from tests.datasets.asnq_files import nq_record
+from tests.datasets.asnq.asnq_files import nq_record
 
 # Read off the five pages by hand: how many sentences of the long answer lack the short one, the sentences of label 4
 # and those of label 2. The table answers with a row, and names the same day in another table.

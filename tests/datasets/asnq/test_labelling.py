@@ -1,7 +1,6 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from pyterrier_cascade.datasets.asnq.sentences import sentence_spans
 
 
