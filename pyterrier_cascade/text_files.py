@@ -5,7 +5,7 @@ import json
 import sys
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, Any
 
@@ -34,8 +34,7 @@ def numbered_lines(path: str | Path) -> Iterator[tuple[str, str]]:
         ValueError: If the gzip data is cut or damaged, or a line is not UTF-8.
     """
     name, number = _name(path), 0
-    with ExitStack() as stack:
-        file = _opened(path, stack)
+    with _opened(path) as file:
         try:
             for number, line in enumerate(file, start=1):
                 where = f"{name}, line {number}"
@@ -56,8 +55,7 @@ def read_json(path: str | Path) -> Any:
         ValueError: If the file is damaged, not UTF-8 or not JSON.
     """
     name = _name(path)
-    with ExitStack() as stack:
-        file = _opened(path, stack)
+    with _opened(path) as file:
         try:
             content = file.read()
         except _DAMAGED as error:
@@ -182,11 +180,11 @@ def _name(path: str | Path) -> str:
     return "standard input" if path == STDIN else str(path)
 
 
-def _opened(path: str | Path, stack: ExitStack) -> IO[bytes]:
-    raw = sys.stdin.buffer if path == STDIN else stack.enter_context(open(path, "rb"))
-    if str(path).endswith(".gz") or raw.peek(2)[:2] == GZIP:
-        return stack.enter_context(gzip.open(raw))
-    return raw
+@contextmanager
+def _opened(path: str | Path) -> Iterator[IO[bytes]]:
+    with nullcontext(sys.stdin.buffer) if path == STDIN else open(path, "rb") as raw:
+        zipped = str(path).endswith(".gz") or raw.peek(2)[:2] == GZIP
+        yield gzip.GzipFile(fileobj=raw) if zipped else raw
 
 
 def _decoded(where: str, data: bytes, starts: bool) -> str:

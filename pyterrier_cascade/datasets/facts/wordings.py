@@ -1,9 +1,9 @@
 """The wordings of ``as2:facts``: for each relation its questions, the sentences that state it and those that mislead.
 
-Templates use these slots: ``{e}`` is the entity as it stands inside a sentence ("the Salt Otter"), ``{v}`` the value of
-the fact, ``{x}`` another value of the same type (never the true one), ``{s}`` a small number of metres. ``{E}``, ``{V}``
-and ``{X}`` are the same at the start of a sentence; ``{av}`` and ``{ax}`` have "a" or "an" before them. One of the
-choices in ``[one|two|three]`` is taken.
+Templates use these slots: ``{e}`` is the entity as it stands inside a sentence ("the Salt Otter"), ``{v}`` the value
+of the fact, ``{x}`` another value of the same type (never the true one), ``{s}`` a small number of metres. ``{E}``,
+``{V}`` and ``{X}`` are the same at the start of a sentence; ``{av}`` and ``{ax}`` have "a" or "an" before them. One of
+the choices in ``[one|two|three]`` is taken.
 
 The statements of a relation may be combined freely, so their details must not contradict each other. Traps and chatter
 must not answer any question about the entity.
