@@ -1,6 +1,5 @@
 """ASNQ and the folders that :func:`build` makes, as collections of the data set provider."""
 
-import warnings
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import ClassVar
 
 import pandas as pd
 
+from pyterrier_cascade.checks import warn_user
 from pyterrier_cascade.datasets.asnq.built_folder import MANIFEST, read_manifest, read_shard
 from pyterrier_cascade.datasets.asnq.questions import Question, read_official, to_split
 from pyterrier_cascade.datasets.asnq.selection import (
@@ -92,10 +92,9 @@ class AsnqBase(LabelledCollection):
                 missing.discard(key)
                 yield self._sampled(question)
         if missing:
-            warnings.warn(
+            warn_user(
                 f"as2:{self.name}/{split}: {len(missing):,} of the {len(wanted):,} questions in unique.{split} are "
-                f"not in the files, for instance {min(missing)!r}",
-                stacklevel=2,
+                f"not in the files, for instance {min(missing)!r}"
             )
 
     def split(self, name: str) -> Split:
