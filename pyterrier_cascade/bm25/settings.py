@@ -77,7 +77,7 @@ class BM25Settings:
 
 @cache
 def _word_pattern() -> str:
-    r"""Returns the pattern of a word with its marks: scripts such as Hindi's write vowels as marks, which ``\w`` lacks."""
+    r"""Returns the pattern of a word with its marks, by which some scripts write vowels; ``\w`` matches no marks."""
     is_mark = [unicodedata.category(chr(code)) in ("Mn", "Mc") for code in range(0x1F000)]
     # Written as ranges, the pattern is three times as fast as a list of all marks.
     edges = np.flatnonzero(np.diff(is_mark, prepend=False, append=False)).reshape(-1, 2)
