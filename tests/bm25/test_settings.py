@@ -49,9 +49,7 @@ def test_any_script_is_found(bm25):
 
 
 def test_unknown_methods_are_told_the_known_ones():
-    with pytest.raises(
-        ValueError, match=r"method must be one of lucene, .*, bm25\+, not 'Lucene' \(did you mean"
-    ):
+    with pytest.raises(ValueError, match=r"method must be one of lucene, .*, bm25\+, not 'Lucene' \(did you mean"):
         BM25.from_docs(DOCS, method="Lucene")
 
 
