@@ -14,6 +14,8 @@ from urllib.request import urlopen
 
 import pyterrier as pt
 
+from pyterrier_cascade.store.publish import sync
+
 TIMEOUT_SECONDS = 60
 CHUNK_BYTES = 1 << 16
 
@@ -55,8 +57,10 @@ def download(files: Sequence[DataFile], folder: Path) -> None:
         _fetch(files[0], raw)
         for file in files:
             part = Path(tmp) / file.name
-            _write(part, _checked(file, _unpack(file, raw)))
+            part.write_bytes(_checked(file, _unpack(file, raw)))
+            sync(part)
             os.replace(part, folder / file.name)
+        sync(folder)
 
 
 def _fetch(file: DataFile, path: Path) -> None:
@@ -94,10 +98,3 @@ def _checked(file: DataFile, content: bytes) -> bytes:
             f"the official file has changed, get it yourself and name its folder with folder=... or PTC_DATA"
         )
     return content
-
-
-def _write(path: Path, content: bytes) -> None:
-    with open(path, "wb") as out:
-        out.write(content)
-        out.flush()
-        os.fsync(out.fileno())

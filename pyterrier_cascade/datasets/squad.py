@@ -37,7 +37,7 @@ RELEASES = {
         },
     ),
 }
-INFO = {
+LICENCES_AND_PAGES = {
     "dev-v1.1": ("CC BY-SA 4.0", "https://rajpurkar.github.io/SQuAD-explorer/"),
     "new_wiki_v1.0": ("not stated", "https://modestyachts.github.io/squadshifts-website/"),
     None: ("the file's own", None),
@@ -86,12 +86,12 @@ class SquadFile(RetrievalCollection):
     @property
     def licence(self) -> str:
         """The licence of the text."""
-        return INFO[self.release][0]
+        return LICENCES_AND_PAGES[self.release][0]
 
     @property
     def url(self) -> str | None:
         """The page of the data set."""
-        return INFO[self.release][1]
+        return LICENCES_AND_PAGES[self.release][1]
 
     @property
     def part(self) -> str | None:

@@ -1,13 +1,12 @@
 """TREC-QA: questions of the TREC QA tracks, candidates from newswire (Wang et al., EMNLP 2007)."""
 
-import hashlib
-from collections import Counter
 from dataclasses import dataclass
 from typing import ClassVar
 
 import pandas as pd
 
 from pyterrier_cascade.datasets.collection import LabelledFiles, Split
+from pyterrier_cascade.datasets.docnos import hashed_docnos
 from pyterrier_cascade.datasets.download import DataFile
 from pyterrier_cascade.datasets.files import DataFolder
 from pyterrier_cascade.datasets.modes import Mode
@@ -74,7 +73,7 @@ class TrecQA(LabelledFiles):
                 candidates = [c for c in candidates if len(c[0].split()) <= MAX_DEV_TOKENS]
             qid = f"{split}-{n:04d}"
             topics.append((qid, query))
-            docnos = _docnos([text for text, _ in candidates])
+            docnos = hashed_docnos([text for text, _ in candidates], 12)
             pairs += [(qid, query, docno, *c) for docno, c in zip(docnos, candidates, strict=True)]
         return Split(
             pd.DataFrame(topics, columns=["qid", "query"]),
@@ -94,12 +93,3 @@ def _question(where: str, line: str) -> tuple[str, list[tuple[str, int]]]:
         if label not in (0, 1):
             raise ValueError(f"{where}: label {label!r} is neither 0 nor 1")
     return query, candidates
-
-
-def _docnos(texts: list[str]) -> list[str]:
-    seen, docnos = Counter(), []
-    for text in texts:
-        seen[text] += 1
-        count = f"-{seen[text]}" if seen[text] > 1 else ""
-        docnos.append(hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()[:12] + count)
-    return docnos

@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 import pyterrier as pt
 
+from pyterrier_cascade.checks import is_count
 from pyterrier_cascade.datasets.asnq.built_folder import (
     FORMAT,
     MANIFEST,
@@ -64,10 +65,14 @@ def build(
         verbose: Whether to show the progress and print the table.
 
     Raises:
-        ValueError: If a file is damaged (the message names it, and the line), no question in the files has an answer,
-            or the folder was begun with other files or settings.
+        ValueError: If a number is not a whole number from 1, a file is damaged (the message names it, and the line), no
+            question in the files has an answer, or the folder was begun with other files or settings.
     """
-    folder, plan = Path(folder).expanduser(), _plan(source, records_per_shard or source.records_per_shard)
+    records_per_shard = source.records_per_shard if records_per_shard is None else records_per_shard
+    for name, value in (("processes", processes), ("records_per_shard", records_per_shard)):
+        if not is_count(value):
+            raise ValueError(f"{name}={value!r}; give a whole number from 1")
+    folder, plan = Path(folder).expanduser(), _plan(source, records_per_shard)
     _begin(folder, plan)
     if not (folder / MANIFEST).exists():
         _build_files(source, folder, plan, processes, verbose)
@@ -93,14 +98,14 @@ def _begin(folder: Path, plan: dict[str, Any]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / PLAN
     if path.exists():
-        _continue(folder, read_json(path), plan)
+        _check_same_build(folder, read_json(path), plan)
     elif any(not file.name.startswith(TEMPORARY) for file in folder.iterdir()):
         raise ValueError(f"{folder} has files but no {PLAN}: it was not begun by this builder; name another folder")
     remove_unfinished(folder)
     write_json(path, plan)
 
 
-def _continue(folder: Path, begun: dict[str, Any], plan: dict[str, Any]) -> None:
+def _check_same_build(folder: Path, begun: dict[str, Any], plan: dict[str, Any]) -> None:
     """Refuses a folder of another build. In an unfinished one, drops the shards of files that were replaced since."""
     replaced = [n for n, (old, new) in enumerate(zip(begun["files"], plan["files"], strict=False)) if old != new]
     kept, now = ([(file["part"], file["name"]) for file in one["files"]] for one in (begun, plan))

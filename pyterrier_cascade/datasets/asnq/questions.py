@@ -1,6 +1,5 @@
 """Questions of ASNQ with their candidates: read from the official files one at a time, and collected in frames."""
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import groupby
@@ -11,6 +10,7 @@ import pandas as pd
 
 from pyterrier_cascade.datasets.asnq.labelling import ANSWER, DIGITS
 from pyterrier_cascade.datasets.collection import Split
+from pyterrier_cascade.datasets.docnos import hashed_docnos
 from pyterrier_cascade.text_files import numbered_lines
 
 COLUMNS = ["qid", "query", "docno", "text", "label", "asnq_label"]
@@ -59,7 +59,9 @@ def read_official(path: str | Path) -> Iterator[Question]:
         qid = qids.setdefault(query, f"{part}-{len(qids) + 1:05d}")
         occurrences[qid] += 1
         _, texts, labels = (list(column) for column in zip(*lines, strict=True))
-        yield Question(qid, query, query, _official_docnos(texts, occurrences[qid]), texts, labels)
+        # 64 bits: among the 21 million sentences of ASNQ, two share a hash with a chance of one in 80,000.
+        docnos = hashed_docnos(texts, 16, f"-t{occurrences[qid]}" if occurrences[qid] > 1 else "")
+        yield Question(qid, query, query, docnos, texts, labels)
 
 
 def _official_lines(path: str | Path) -> Iterator[tuple[str, str, int]]:
@@ -70,19 +72,6 @@ def _official_lines(path: str | Path) -> Iterator[tuple[str, str, int]]:
         if columns[2].strip() not in DIGITS:
             raise ValueError(f"{where}: label {columns[2]!r} is none of 1, 2, 3, 4")
         yield columns[0], columns[1], int(columns[2])
-
-
-def _official_docnos(texts: list[str], occurrence: int) -> list[str]:
-    seen: Counter[str] = Counter()
-    docnos = []
-    again = f"-t{occurrence}" if occurrence > 1 else ""
-    for text in texts:
-        seen[text] += 1
-        repeated = f"-{seen[text]}" if seen[text] > 1 else ""
-        # 64 bits: among the 21 million sentences of ASNQ, two share a hash with a chance of one in 80,000.
-        digest = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()[:16]
-        docnos.append(digest + again + repeated)
-    return docnos
 
 
 def to_split(questions: Iterable[Question]) -> Split:

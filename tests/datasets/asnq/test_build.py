@@ -245,6 +245,14 @@ def test_another_build_in_the_same_folder(questions, tmp_path):
     assert read_manifest(built)["shards"]
 
 
+@pytest.mark.parametrize("option", ["processes", "records_per_shard"])
+@pytest.mark.parametrize("value", [0, -1, 1.5, True])
+def test_numbers_without_meaning(questions, tmp_path, option, value):
+    with pytest.raises(ValueError, match=f"{option}={value!r}; give a whole number from 1"):
+        silently(source(questions), tmp_path / "built", **{option: value})
+    assert not (tmp_path / "built").exists()
+
+
 def test_a_folder_of_someone_else(questions, tmp_path):
     with pytest.raises(ValueError) as err:
         silently(source(questions), questions)
