@@ -68,7 +68,9 @@ class SquadShaped:
         object.__setattr__(self, "paths", source_files(self.paths, ".json"))
         names = [_stem(path) for path in self.paths]
         if len(set(names)) < len(names):
-            raise ValueError(f"two files of one name among {', '.join(self.paths)}; sentences are named after it")
+            raise ValueError(
+                f"two files of one name among {', '.join(self.paths)}; sentences are named after their file: rename one"
+            )
         if not 0 <= self.held_out <= 1:
             raise ValueError(f"held_out={self.held_out}; it is the fraction of the articles for dev, from 0 to 1")
         check_choices(match=(self.match, MATCHES))
