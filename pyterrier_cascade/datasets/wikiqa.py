@@ -25,10 +25,10 @@ class WikiQA(LabelledFiles):
     """WikiQA with its own question and sentence ids; labels are 0 and 1.
 
     Training uses ``no_all_minus`` and testing ``clean``, as TANDA does (TA-13); the Cascade Transformer uses
-    ``no_all_minus`` throughout (CT-38). The clean dev set has 122 questions: the 121 that TANDA prints cannot be
-    reached by removing four pairs, and the distributed filtered reference has 122. Eight pairs (2 train, 1 dev,
-    5 test) repeat a sentence of the same question under another sentence id; they stay, as in the published counts,
-    and since all of them are wrong answers no question changes its kind.
+    ``no_all_minus`` throughout (CT-38). The clean dev set has 122 questions, as in the distributed filtered reference;
+    TANDA prints 121, but no removal of four pairs gives that number. Eight pairs (2 train, 1 dev, 5 test) repeat a
+    sentence of the same question under another sentence id. They stay, as in the published counts. All of them are
+    wrong answers, so no question belongs to another mode because of them.
     """
 
     name = "wikiqa"
