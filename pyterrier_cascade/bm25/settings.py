@@ -1,29 +1,34 @@
-"""What decides the scores of an index besides its documents."""
+"""The settings of a BM25 index: the formula of the scores, and the cutting of texts into words."""
 
 import unicodedata
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
 from functools import cache
+from typing import Any
 
 import bm25s
 import numpy as np
+
+from pyterrier_cascade.checks import check_choices, check_names
+from pyterrier_cascade.optional import require
 
 METHODS = ("lucene", "robertson", "atire", "bm25l", "bm25+")
 
 
 @dataclass(frozen=True)
-class Settings:
-    """The formula and the words of an index; kept in its metadata.
+class BM25Settings:
+    """The formula and the words of an index, which are kept in its metadata.
 
-    The defaults of ``k1`` and ``b`` are Terrier's. Words are runs of two or more letters or digits with their marks, in
-    lower case; letters that Unicode writes in two ways are the same.
+    The defaults of ``k1`` and ``b`` are Terrier's. A word is a run of two or more letters or digits with their marks,
+    in lower case. Letters that Unicode can write in two ways are treated as the same.
 
     Args:
-        k1: how fast repeated words saturate.
-        b: how much long documents are held back, 0 to 1.
-        method: the variant: 'lucene', 'robertson', 'atire', 'bm25l' or 'bm25+'.
-        delta: the lower bound of 'bm25l' and 'bm25+'; the others ignore it.
-        stopwords: words to leave out: a language that bm25s knows, the words themselves, or None.
-        stemmer: a language of PyStemmer (``pip install PyStemmer``), or None.
+        k1: The saturation of repeated words: the larger ``k1``, the more each repetition adds.
+        b: The penalty for long documents, from 0 for none to 1.
+        method: The variant of the formula: ``"lucene"``, ``"robertson"``, ``"atire"``, ``"bm25l"`` or ``"bm25+"``.
+        delta: The lower bound in ``"bm25l"`` and ``"bm25+"``; the other variants ignore it.
+        stopwords: The words to leave out: a language that bm25s knows, the words themselves, or None for no such words.
+        stemmer: A language of PyStemmer (extra ``stemmer``), or None for no stemming.
     """
 
     k1: float = 1.2
@@ -34,23 +39,28 @@ class Settings:
     stemmer: str | None = None
 
     def __post_init__(self):
-        """Checks the values."""
         for name in ("k1", "b", "delta"):
             object.__setattr__(self, name, float(getattr(self, name)))
         if not 0 <= self.k1 < float("inf") or not 0 <= self.b <= 1 or not 0 <= self.delta < float("inf"):
             raise ValueError(f"k1={self.k1}, b={self.b}, delta={self.delta}: k1 and delta are at least 0, b is 0 to 1")
-        if self.method not in METHODS:
-            raise ValueError(f"method {self.method!r} is unknown; use one of {', '.join(METHODS)}")
+        check_choices(method=(self.method, METHODS))
         if not (self.stopwords is None or isinstance(self.stopwords, str)):
             words = tuple(sorted({word.lower() for word in self.stopwords}))
             object.__setattr__(self, "stopwords", words)
-        self.tokenize([])  # bm25s and PyStemmer name the languages that they know
+        # For an unknown language, bm25s and PyStemmer raise an error that lists the languages that they know.
+        self.tokenize([])
 
-    def tokenize(self, texts, verbose=False):
-        """The words of each text, as bm25s numbers them: ``ids`` (a list per text) and ``vocab``."""
+    @classmethod
+    def of(cls, **settings: Any) -> "BM25Settings":
+        """Returns the settings with some given ones; a misspelt name is a TypeError with the nearest name."""
+        check_names(settings, [field.name for field in fields(cls)], "BM25")
+        return cls(**settings)
+
+    def tokenize(self, texts: Sequence[str], verbose: bool = False) -> Any:
+        """Returns the words of each text, numbered by bm25s: ``ids`` (a list for each text) and ``vocab``."""
         pattern = r"\b\w\w+\b"
         if not all(map(str.isascii, texts)):
-            texts, pattern = [unicodedata.normalize("NFC", text) for text in texts], _word()
+            texts, pattern = [unicodedata.normalize("NFC", text) for text in texts], _word_pattern()
         return bm25s.tokenize(
             texts,
             token_pattern=pattern,
@@ -60,26 +70,22 @@ class Settings:
             leave=verbose,
         )
 
-    def as_dict(self):
-        """The settings as JSON keeps them; ``Settings(**settings.as_dict())`` equals ``settings``."""
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the settings as JSON keeps them; ``BM25Settings(**settings.as_dict())`` equals ``settings``."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
 
 @cache
-def _word():
-    """The pattern of a word. Vowels of Hindi, Thai and other scripts are marks, which ``\\w`` leaves out."""
+def _word_pattern() -> str:
+    r"""Returns the pattern of a word with its marks, by which some scripts write vowels; ``\w`` matches no marks."""
     is_mark = [unicodedata.category(chr(code)) in ("Mn", "Mc") for code in range(0x1F000)]
-    # As ranges, which are three times as fast as a list.
+    # Written as ranges, the pattern is three times as fast as a list of all marks.
     edges = np.flatnonzero(np.diff(is_mark, prepend=False, append=False)).reshape(-1, 2)
     marks = "".join(f"{chr(start)}-{chr(end - 1)}" for start, end in edges)
     return rf"\b\w[\w{marks}]+"
 
 
-def _stemmer(language):
+def _stemmer(language: str | None):
     if language is None:
         return None
-    try:
-        import Stemmer
-    except ImportError as error:
-        raise ImportError(f"stemmer={language!r} needs PyStemmer: pip install PyStemmer") from error
-    return Stemmer.Stemmer(language)
+    return require("stemmer", "Stemmer", purpose=f"stemmer={language!r}").Stemmer(language)

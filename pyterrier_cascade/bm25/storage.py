@@ -12,8 +12,8 @@ META = "pt_meta.json"
 KIND = {"type": "sparse_index", "format": "bm25s", "package_hint": "pyterrier_cascade", "version": 1}
 
 
-def check_folder(folder):
-    """Raises unless ``folder`` looks like a finished index; looks at names only."""
+def check_folder(folder: Path) -> None:
+    """Raises FileNotFoundError unless a folder is there and has the file that is written last; reads nothing."""
     if not folder.is_dir():
         raise FileNotFoundError(f"no BM25 index at {str(folder)!r}; make one with BM25.from_docs(docs).save(path)")
     if not (folder / META).is_file():
@@ -23,17 +23,27 @@ def check_folder(folder):
         )
 
 
-def read_meta(folder):
-    """The metadata of the index in ``folder``, once its kind and the sizes of its files have been checked."""
+def read_meta(folder: Path) -> dict:
+    """Returns the metadata of a saved index, and checks its kind and the sizes of its files.
+
+    Raises:
+        FileNotFoundError: If the folder is missing or is not a finished index.
+        ValueError: If the folder holds something else, or a file is missing or does not have its size.
+    """
     check_folder(folder)
     meta = json.loads((folder / META).read_text(encoding="utf-8"))
     if any(meta.get(key) != KIND[key] for key in ("type", "format", "version")):
         seen = ", ".join(f"{key} {meta.get(key)!r}" for key in ("type", "format", "version"))
-        raise ValueError(f"{str(folder)!r} holds {seen}; this BM25 reads sparse_index, bm25s, version 1")
+        raise ValueError(
+            f"{str(folder)!r} holds {seen}; this BM25 reads sparse_index, bm25s, version 1: open it with its own "
+            f"class, or save the index again"
+        )
     for name, size in meta["files"].items():
         file = folder / name
         if not file.is_file() or file.stat().st_size != size:
-            raise ValueError(f"{str(file)!r} is missing or not of its {size} bytes; copy or save the index again")
+            raise ValueError(
+                f"{str(file)!r} is missing or does not have its {size} bytes; copy or save the index again"
+            )
     return meta
 
 
@@ -52,8 +62,8 @@ def published(path, overwrite):
     shutil.rmtree(old, ignore_errors=True)
 
 
-def write_meta(folder, fields):
-    """Writes the metadata, which says that the folder is finished."""
+def write_meta(folder: Path, fields: dict) -> None:
+    """Writes the metadata, the last file of a folder: where it is, the folder is finished."""
     files = {file.name: file.stat().st_size for file in sorted(folder.iterdir())}
     (folder / META).write_text(json.dumps({**KIND, **fields, "files": files}, indent=1), encoding="utf-8")
 

@@ -50,7 +50,7 @@ def described(path: str) -> dict[str, Any]:
         path: The folder.
     """
     from pyterrier_cascade.cli import models
-    from pyterrier_cascade.datasets.asnq.build import PLAN
+    from pyterrier_cascade.datasets.asnq.built_folder import PLAN
 
     folder = Path(path)
     if not folder.is_dir():
@@ -133,13 +133,13 @@ def _index(folder: Path) -> dict[str, Any]:
 
 def _transfer_set(folder: Path) -> dict[str, Any]:
     """Returns the questions and pairs of an ASNQ-like folder, as far as it is built."""
-    from pyterrier_cascade.datasets.asnq.shards import MANIFEST, read_manifest, total
+    from pyterrier_cascade.datasets.asnq.built_folder import MANIFEST, read_manifest, total_counts
 
     if not (folder / MANIFEST).is_file():
         return {"kind": "transfer set", "complete": False}
     shards = read_manifest(folder)["shards"]
     counts = {}
-    for part, counter in total(shard["counts"] for shard in shards).items():
+    for part, counter in total_counts(shard["counts"] for shard in shards).items():
         counts[f"{part}_questions"] = counter.pop("questions")
         counts[f"{part}_pairs_by_label"] = dict(sorted(counter.items()))
     return {"kind": "transfer set", "complete": True, "shards": len(shards), **counts}

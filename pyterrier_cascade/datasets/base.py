@@ -7,20 +7,23 @@ from typing import Any
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_cascade.datasets.collection import Collection, LabelledCollection
-from pyterrier_cascade.datasets.modes import Mode, keep_questions
-from pyterrier_cascade.datasets.squad import SquadFile
+from pyterrier_cascade.checks import check_names
+from pyterrier_cascade.datasets.collection import Collection, LabelledCollection, RetrievalCollection
+from pyterrier_cascade.datasets.modes import Mode, checked_mode, keep_questions
 from pyterrier_cascade.datasets.text_loader import TextLoader
 
 
 class AS2Dataset(pt.datasets.Dataset):
-    """What all data sets of this package share: a corpus, English, and being a value.
+    """The base of all data sets of this package: a corpus in English behind PyTerrier's methods.
 
-    Making one reads and downloads nothing. Its ``repr`` can be typed back in; it compares and pickles by it.
+    To make a data set reads and downloads nothing. Its ``repr`` can be typed back in; data sets are compared by it,
+    and they pickle as the description of their collection.
+
+    Args:
+        collection: The content of the data set.
     """
 
     def __init__(self, collection: Collection):
-        """Reads nothing."""
         self.collection = collection
 
     @property
@@ -29,20 +32,23 @@ class AS2Dataset(pt.datasets.Dataset):
         return self.collection.name
 
     def _configure(self, **options: Any) -> None:
+        # PyTerrier calls this with the keyword arguments of pt.get_dataset.
+        check_names(options, self.collection.option_names(), f"as2:{self.name}")
         self.collection = replace(self.collection, **options)
+        self.collection.check()
 
     def get_corpus_iter(self, *, verbose: bool = True) -> pt.model.IterDict:
-        """Returns the documents as dicts: ``docno`` and ``text`` (SQuAD: also ``title``)."""
+        """Returns the documents as dictionaries: ``docno`` and ``text`` (SQuAD: also ``title``)."""
         records = self.collection.documents().reset_index().to_dict("records")
         lines = pt.tqdm(records, desc=f"as2:{self.name} documents") if verbose else records
         return pt.utils.GeneratorLen(iter(lines), len(records))
 
     def text_loader(self, fields: Sequence[str] | str = "*", *, verbose: bool = False) -> pt.Transformer:
-        """Returns a transformer that adds the text to rows with a ``docno``; used by ``pt.text.get_text(dataset)``.
+        """Returns a transformer that adds the text to rows with a ``docno``; ``pt.text.get_text(dataset)`` uses it.
 
         Args:
             fields: The columns to add, ``"*"`` for all.
-            verbose: Has no effect: looking up a text takes microseconds.
+            verbose: Has no effect: to look up a text takes microseconds.
         """
         return TextLoader(self.collection, fields)
 
@@ -55,7 +61,7 @@ class AS2Dataset(pt.datasets.Dataset):
         return "en"
 
     def info_url(self) -> str | None:
-        """Returns the page that describes the data set."""
+        """Returns the address of the page that describes the data set."""
         return self.collection.url
 
     def _info(self, mode: Mode, split: str | None, pairs: pd.DataFrame) -> dict[str, Any]:
@@ -75,15 +81,12 @@ class AS2Dataset(pt.datasets.Dataset):
         return True if component in ("topics", "qrels", "corpus") else None
 
     def __eq__(self, other):
-        """Data sets are equal when their names and options are."""
         return type(other) is type(self) and repr(other) == repr(self)
 
     def __hash__(self):
-        """Equal data sets hash alike."""
         return hash(repr(self))
 
     def __repr__(self):
-        """Returns what can be typed back in."""
         options = "".join(f", {key}={value!r}" for key, value in self.collection.options().items())
         return f"pt.get_dataset({'as2:' + self.name!r}{options})"
 
@@ -91,17 +94,18 @@ class AS2Dataset(pt.datasets.Dataset):
 class AnswerSelection(AS2Dataset):
     """One split of a labelled collection in one mode: each question with its own list of candidates.
 
+    The column ``label`` is 1 for a correct candidate and 0 for a wrong one.
+
     Args:
-        collection: Where the questions come from.
+        collection: The collection of the questions.
         split: One of its splits.
-        mode: The reading (X-1), without it that of the papers.
+        mode: The reading (X-1); without it that of the papers.
     """
 
-    def __init__(self, collection: LabelledCollection, split: str, mode: Mode | None = None):
-        """Reads nothing."""
+    def __init__(self, collection: LabelledCollection, split: str, mode: Mode | str | None = None):
         super().__init__(collection)
         self.split = split
-        self.mode = Mode(mode or collection.default_modes[split])
+        self.mode = checked_mode(mode or collection.default_modes[split])
 
     @property
     def name(self) -> str:
@@ -109,20 +113,20 @@ class AnswerSelection(AS2Dataset):
         return f"{self.collection.name}/{self.mode.value}/{self.split}"
 
     def get_candidates(self) -> pd.DataFrame:
-        """Returns the pairs in the order of the file: ``qid, query, docno, text, label``."""
+        """Returns the pairs in the order of the file: ``qid, query, docno, text, label``; labels are 0 and 1."""
         return keep_questions(self.collection.split(self.split).pairs, self.mode).copy()
 
     def get_topics(self, variant: str | None = None) -> pd.DataFrame:
         """Returns the questions, ``qid, query``; in raw mode also those without any candidate."""
-        _refuse(variant)
+        refuse_variant(variant)
         topics = self.collection.split(self.split).topics
         if self.mode is Mode.RAW:
             return topics.copy()
         return topics[topics["qid"].isin(self.get_candidates()["qid"])].reset_index(drop=True)
 
     def get_qrels(self, variant: str | None = None) -> pd.DataFrame:
-        """Returns the judgements of all candidates, wrong ones included: ``qid, docno, label``."""
-        _refuse(variant)
+        """Returns the judgements of all candidates, ``qid, docno, label``; wrong ones are included, with label 0."""
+        refuse_variant(variant)
         return self.get_candidates()[["qid", "docno", "label"]]
 
     def get_info(self) -> dict[str, Any]:
@@ -130,32 +134,24 @@ class AnswerSelection(AS2Dataset):
         return self._info(self.mode, self.split, self.get_candidates())
 
     def __reduce__(self):
-        """Pickles the description alone: ``pt.get_dataset`` sets a closure on the instance, which cannot be pickled."""
+        # pt.get_dataset sets a closure on the instance, which cannot be pickled.
         return AnswerSelection, (self.collection, self.split, self.mode)
 
 
-class SquadOpen(AS2Dataset):
-    """The paragraphs of a SQuAD-shaped file to retrieve from, with its questions."""
+class RetrievalDataset(AS2Dataset):
+    """Questions that are asked of a whole corpus: topics, judgements and documents, without candidate lists."""
 
-    collection: SquadFile
-
-    def _configure(self, **options: Any) -> None:
-        super()._configure(**options)
-        self.collection.check()
+    collection: RetrievalCollection
 
     def get_topics(self, variant: str | None = None) -> pd.DataFrame:
         """Returns the questions: ``qid, query``."""
-        _refuse(variant)
+        refuse_variant(variant)
         return self.collection.read().topics.copy()
 
     def get_qrels(self, variant: str | None = None) -> pd.DataFrame:
-        """Returns the paragraph that each question was written for: ``qid, docno, label``."""
-        _refuse(variant)
+        """Returns the judgements: ``qid, docno, label``; the page of the data sets says which labels there are."""
+        refuse_variant(variant)
         return self.collection.read().qrels.copy()
-
-    def get_answers(self) -> pd.DataFrame:
-        """Returns every annotated answer, repetitions included: ``qid, answer``."""
-        return self.collection.read().answers.copy()
 
     def get_candidates(self) -> pd.DataFrame:
         """Raises NotImplementedError: the questions have no candidate lists."""
@@ -165,14 +161,14 @@ class SquadOpen(AS2Dataset):
         )
 
     def get_info(self) -> dict[str, Any]:
-        """Returns name, mode (always raw), split (the half of the articles), counts, licence, address and notes."""
-        return self._info(Mode.RAW, self.collection.articles, self.get_qrels())
+        """Returns name, mode (always raw), split (or the half of the articles), counts, licence, address and notes."""
+        return self._info(Mode.RAW, self.collection.part, self.get_qrels())
 
     def __reduce__(self):
-        """Pickles the description alone."""
-        return SquadOpen, (self.collection,)
+        return type(self), (self.collection,)
 
 
-def _refuse(variant: str | None) -> None:
+def refuse_variant(variant: str | None) -> None:
+    """Raises ValueError for a variant of topics or qrels: PyTerrier's methods take one, and these sets have none."""
     if variant is not None:
         raise ValueError(f"variant {variant!r}: the data sets of as2 have no variants; leave it out")

@@ -1,4 +1,4 @@
-"""Downloading a data file: a progress bar, a checksum, and only whole files under the final name."""
+"""Downloading the files of a data set: with a progress bar, a checksum, and only whole files under the final name."""
 
 import gzip
 import hashlib
@@ -14,35 +14,42 @@ from urllib.request import urlopen
 
 import pyterrier as pt
 
+from pyterrier_cascade.store.publish import sync
+
 TIMEOUT_SECONDS = 60
 CHUNK_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file of a data set and where it officially comes from.
+    """A file of a data set, and its official address.
 
     Args:
-        name: The name under which it is kept.
-        url: Its address. A ``.gz`` is unpacked; in a ``.zip`` it is ``member``.
+        name: The name under which the file is kept.
+        url: The address. A ``.gz`` file is unpacked, and from a ``.zip`` file ``member`` is taken. None for a file that
+            cannot be downloaded by itself.
         sha256: The checksum of the unpacked content.
         member: The path inside the zip file.
-        aliases: Other names under which a user's folder may have it.
+        aliases: Other names that the file may have in a user's folder.
     """
 
     name: str
-    url: str
-    sha256: str
+    url: str | None = None
+    sha256: str | None = None
     member: str | None = None
     aliases: tuple[str, ...] = ()
 
 
 def download(files: Sequence[DataFile], folder: Path) -> None:
-    """Downloads files that share one address into ``folder``; each appears there whole and checked, or not at all.
+    """Downloads files that share one address; each appears in the folder whole and checked, or not at all.
+
+    Args:
+        files: The files, which have the same ``url``.
+        folder: The folder, made if it is missing.
 
     Raises:
-        FileNotFoundError: If the address does not deliver.
-        ValueError: If what it delivers is damaged or not the expected content.
+        FileNotFoundError: If the download fails.
+        ValueError: If the content is damaged or does not have the expected checksum.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".part-", dir=folder) as tmp:
@@ -50,8 +57,10 @@ def download(files: Sequence[DataFile], folder: Path) -> None:
         _fetch(files[0], raw)
         for file in files:
             part = Path(tmp) / file.name
-            _write(part, _checked(file, _unpack(file, raw)))
+            part.write_bytes(_checked(file, _unpack(file, raw)))
+            sync(part)
             os.replace(part, folder / file.name)
+        sync(folder)
 
 
 def _fetch(file: DataFile, path: Path) -> None:
@@ -89,10 +98,3 @@ def _checked(file: DataFile, content: bytes) -> bytes:
             f"the official file has changed, get it yourself and name its folder with folder=... or PTC_DATA"
         )
     return content
-
-
-def _write(path: Path, content: bytes) -> None:
-    with open(path, "wb") as out:
-        out.write(content)
-        out.flush()
-        os.fsync(out.fileno())

@@ -1,84 +1,90 @@
-"""Finding the files of a data set: in a folder that the user names, or downloaded once."""
+"""Finding the files of a data set: in a folder that the user names, or in the user's cache after one download."""
 
-import gzip
 import os
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyterrier as pt
-
 from pyterrier_cascade.datasets.download import DataFile, download
+from pyterrier_cascade.store.user_cache import user_cache
 
 ENV = "PTC_DATA"
 
 
 @dataclass(frozen=True)
-class Shelf:
-    """The files of one data set: ``files`` by key, and the name of the folder that usually holds them."""
+class DataFolder:
+    """The files of one data set, and the folders in which they may be.
 
-    folder: str
+    Args:
+        subfolders: The folders below the user's data folder in which the files may be, besides that folder itself. The
+            first one is also the name of the folder in the user's cache.
+        files: The files by key.
+        how_to_get: What the user should do about files that are not downloaded, as the beginning of a sentence.
+    """
+
+    subfolders: tuple[str, ...]
     files: Mapping[str, DataFile]
+    how_to_get: str | None = None
 
     def locate(self, key: str, folder: str | None = None) -> Path:
-        """Returns the path of a file, which is downloaded only if no folder is named.
+        """Returns the path of a file. It is downloaded only if no folder is named.
 
-        A folder named by the argument or by the environment variable ``PTC_DATA`` is final: what is missing there is
-        an error and not a download.
+        A folder that the argument or the environment variable ``PTC_DATA`` names is final: a file that is missing there
+        is an error and not a download.
+
+        Args:
+            key: The key of the file.
+            folder: The folder that the user names.
 
         Raises:
             FileNotFoundError: If the named folder has no such file, or the download fails.
         """
-        file, named = self.files[key], folder or os.environ.get(ENV)
-        if named:
-            return self._find(file, Path(named).expanduser())
-        cache = Path(pt.io.pyterrier_home()) / "pyterrier_cascade" / self.folder
-        if not (cache / file.name).exists():
-            download([f for f in self.files.values() if f.url == file.url], cache)
-        return cache / file.name
-
-    def _find(self, file: DataFile, folder: Path) -> Path:
-        places = [folder, folder / self.folder]
+        file, places = self.files[key], self.places(folder)
         for place in places:
             for name in (file.name, *file.aliases):
                 for path in (place / name, place / f"{name}.gz"):
                     if path.is_file():
                         return path
-        raise FileNotFoundError(
-            f"{file.name} (or {file.name}.gz) is neither in {places[0]} nor in {places[1]}; name the folder that has "
-            f"it with folder=... or {ENV}, or name none to download it from {file.url}"
-        )
+        if places or file.url is None:
+            raise FileNotFoundError(self._missing(file, places))
+        cache = user_cache(self.subfolders[0])
+        if not (cache / file.name).exists():
+            download([other for other in self.files.values() if other.url == file.url], cache)
+        return cache / file.name
+
+    def places(self, folder: str | None) -> list[Path]:
+        """Returns the folders in which the files may be; none if neither an argument nor ``PTC_DATA`` names one."""
+        named = folder or os.environ.get(ENV)
+        return [Path(named).expanduser() / below for below in ("", *self.subfolders)] if named else []
+
+    def _missing(self, file: DataFile, places: list[Path]) -> str:
+        where = f"neither in {' nor in '.join(map(str, places))}" if places else "nowhere, as no folder is named"
+        if self.how_to_get is not None:
+            remedy = f"{self.how_to_get} and name the folder with folder=... or {ENV}"
+        else:
+            remedy = (
+                f"name the folder that has it with folder=... or {ENV}, or name none to download it from {file.url}"
+            )
+        return f"{file.name} (or {file.name}.gz) is {where}; {remedy}"
 
 
 Stamp = tuple[str, int, int]
 
 
 def stamp(path: str | Path) -> Stamp:
-    """Returns path, modification time and size: a key under which the content of a file can be cached."""
+    """Returns path, modification time and size of a file: a key under which its content can be cached."""
     info = os.stat(path)
     return str(path), info.st_mtime_ns, info.st_size
 
 
-def read_text(path: str | Path) -> str:
-    """Returns the text of a UTF-8 file, plain or gzipped.
+def checked_folder(folder: str | os.PathLike | None) -> str | None:
+    """Returns a folder that the user names as a string, and None as None.
 
     Raises:
-        ValueError: If the file is a damaged gzip file or not UTF-8.
+        FileNotFoundError: If there is no such folder.
     """
-    data = Path(path).read_bytes()
-    try:
-        return (gzip.decompress(data) if str(path).endswith(".gz") else data).decode("utf-8-sig")
-    except (OSError, EOFError, zlib.error) as err:
-        raise ValueError(f"{path} is not a whole gzip file ({err}); get it again") from err
-    except UnicodeDecodeError as err:
-        raise ValueError(f"{path} is not UTF-8 text ({err.reason} at byte {err.start})") from err
-
-
-def read_lines(path: str | Path) -> list[str]:
-    """Returns the lines of a file without their ends; only ``\\n`` and ``\\r\\n`` end a line.
-
-    ``str.splitlines`` would also cut at characters such as U+2028, which sentences may contain.
-    """
-    lines = [line.removesuffix("\r") for line in read_text(path).split("\n")]
-    return lines[:-1] if lines[-1] == "" else lines
+    if folder is None:
+        return None
+    if not os.path.isdir(os.path.expanduser(folder)):
+        raise FileNotFoundError(f"folder {os.fspath(folder)!r} does not exist; name the one that has the data files")
+    return os.fspath(folder)

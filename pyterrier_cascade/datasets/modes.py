@@ -4,14 +4,16 @@ from enum import Enum
 
 import pandas as pd
 
+from pyterrier_cascade.checks import check_choices
+
 
 class Mode(str, Enum):
     """The three nested readings of one set of questions, each a subset of the one before.
 
     ``RAW`` keeps every question, ``NO_ALL_MINUS`` those with a correct candidate, ``CLEAN`` those with a correct and
     a wrong one. A question whose candidates are all correct scores AP = RR = 1 whatever the ranking, so results in
-    ``NO_ALL_MINUS`` are never below those in ``CLEAN``: say which one a number belongs to. In ``RAW`` a question
-    without a correct candidate counts as zero, so measure MAP and MRR in one of the other two (X-1).
+    ``NO_ALL_MINUS`` are never below those in ``CLEAN``: state the mode with every result. In ``RAW`` a question without
+    a correct candidate counts as zero, so measure MAP and MRR in one of the other two (X-1).
     """
 
     RAW = "raw"
@@ -19,14 +21,20 @@ class Mode(str, Enum):
     CLEAN = "clean"
 
 
-def keep_questions(pairs: pd.DataFrame, mode: Mode) -> pd.DataFrame:
+def checked_mode(mode: Mode | str) -> Mode:
+    """Returns the mode of a value such as ``"clean"``; raises ValueError for any other value."""
+    check_choices(mode=(mode, [known.value for known in Mode]))
+    return Mode(mode)
+
+
+def keep_questions(pairs: pd.DataFrame, mode: Mode | str) -> pd.DataFrame:
     """Returns the rows of the questions that ``mode`` keeps, in their order.
 
     Args:
         pairs: A frame with ``qid`` and ``label``; a label above 0 is correct.
         mode: The reading, a :class:`Mode` or its value.
     """
-    mode = Mode(mode)
+    mode = checked_mode(mode)
     if mode is Mode.RAW:
         return pairs
     labels = pairs.groupby("qid", sort=False)["label"]

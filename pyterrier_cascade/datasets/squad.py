@@ -1,20 +1,22 @@
-"""SQuAD as a retrieval test: paragraphs to find, questions to ask (Rajpurkar et al., EMNLP 2016)."""
+"""``as2:squad-open``: the paragraphs of SQuAD as a corpus, its questions as topics (Rajpurkar et al., EMNLP 2016)."""
 
-import json
 import os
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any
 
 import pandas as pd
 
-from pyterrier_cascade.datasets.collection import Collection, checked_folder
+from pyterrier_cascade.checks import check_choices
+from pyterrier_cascade.datasets.base import RetrievalDataset
+from pyterrier_cascade.datasets.collection import RetrievalCollection, RetrievalData
 from pyterrier_cascade.datasets.download import DataFile
-from pyterrier_cascade.datasets.files import Shelf, Stamp, read_text, stamp
+from pyterrier_cascade.datasets.files import DataFolder, Stamp, checked_folder, stamp
+from pyterrier_cascade.text_files import read_json
 
-SHELVES = {
-    "dev-v1.1": Shelf(
-        "squad",
+RELEASES = {
+    "dev-v1.1": DataFolder(
+        ("squad",),
         {
             "dev-v1.1": DataFile(
                 "dev-v1.1.json",
@@ -24,8 +26,8 @@ SHELVES = {
             )
         },
     ),
-    "new_wiki_v1.0": Shelf(
-        "squadshifts",
+    "new_wiki_v1.0": DataFolder(
+        ("squadshifts",),
         {
             "new_wiki_v1.0": DataFile(
                 "new_wiki_v1.0.json",
@@ -35,7 +37,7 @@ SHELVES = {
         },
     ),
 }
-INFO = {
+LICENCES_AND_PAGES = {
     "dev-v1.1": ("CC BY-SA 4.0", "https://rajpurkar.github.io/SQuAD-explorer/"),
     "new_wiki_v1.0": ("not stated", "https://modestyachts.github.io/squadshifts-website/"),
     None: ("the file's own", None),
@@ -43,29 +45,21 @@ INFO = {
 HALVES = ("even", "odd")
 
 
-class Squad(NamedTuple):
-    """A parsed file: ``documents`` (text, title; by docno), ``topics``, ``qrels`` and ``answers`` (qid, answer)."""
-
-    documents: pd.DataFrame
-    topics: pd.DataFrame
-    qrels: pd.DataFrame
-    answers: pd.DataFrame
-
-
 @dataclass(frozen=True)
-class SquadFile(Collection):
-    """The paragraphs and questions of one SQuAD-shaped file.
+class SquadFile(RetrievalCollection):
+    """The paragraphs and questions of one SQuAD-shaped file; every judgement has the label 1.
 
     A ``docno`` is the position of the article and of the paragraph in it (``12-3``). Questions marked
-    ``is_impossible`` (SQuAD 2) have no gold paragraph and are left out. Where an answer starts is not read: in some
-    distributions it is merely the first occurrence.
+    ``is_impossible`` (SQuAD 2) have no gold paragraph and are left out. The places at which answers start are not read,
+    because in some distributions they are merely the first occurrences.
 
     Args:
-        release: A file that we know, ``dev-v1.1`` or ``new_wiki_v1.0``.
-        folder: Where that file is; without it ``PTC_DATA``, and without that it is downloaded.
+        release: A known file, ``dev-v1.1`` or ``new_wiki_v1.0``.
+        folder: The folder of that file. Without it the folder in ``PTC_DATA`` is used, and without that the file is
+            downloaded.
         file: The path of any other file, plain or gzipped, instead of a release.
-        articles: ``"even"`` or ``"odd"``: the questions about every other article alone, so that one can train on one
-            half and evaluate on the other. The paragraphs are always those of all articles.
+        articles: ``"even"`` or ``"odd"``: only the questions about every other article, so that a model can be trained
+            on one half and evaluated on the other. The paragraphs are always those of all articles.
     """
 
     release: str | None = None
@@ -74,15 +68,15 @@ class SquadFile(Collection):
     articles: str | None = None
 
     text_fields = ("text", "title")
+    fields_in_name = ("release",)
     notes = "qrels = the paragraph that the question was written for; questions marked is_impossible are left out"
 
     def __post_init__(self):
-        """Refuses a folder that does not exist, and other articles than a half."""
         object.__setattr__(self, "folder", checked_folder(self.folder))
         if self.file is not None:
             object.__setattr__(self, "file", os.fspath(self.file))
-        if self.articles not in (None, *HALVES):
-            raise ValueError(f"articles={self.articles!r}; choose among {', '.join(HALVES)}, or leave it out")
+        if self.articles is not None:
+            check_choices(articles=(self.articles, HALVES))
 
     @property
     def name(self) -> str:
@@ -92,31 +86,32 @@ class SquadFile(Collection):
     @property
     def licence(self) -> str:
         """The licence of the text."""
-        return INFO[self.release][0]
+        return LICENCES_AND_PAGES[self.release][0]
 
     @property
     def url(self) -> str | None:
         """The page of the data set."""
-        return INFO[self.release][1]
+        return LICENCES_AND_PAGES[self.release][1]
 
-    def options(self) -> dict:
-        """Returns the settings that differ from their defaults, without the release, which is in the name."""
-        return {key: value for key, value in super().options().items() if key != "release"}
+    @property
+    def part(self) -> str | None:
+        """The half of the articles; None for all of them."""
+        return self.articles
 
     def check(self) -> None:
         """Raises ValueError unless there is either a release or a file."""
         if (self.release is None) == (self.file is None):
             raise ValueError(
                 f"as2:{self.name} with file={self.file!r}; use as2:squad-open/<name> with a name among "
-                f"{', '.join(SHELVES)}, or as2:squad-open with file='path/to/squad-shaped.json'"
+                f"{', '.join(RELEASES)}, or as2:squad-open with file='path/to/squad-shaped.json'"
             )
 
-    def read(self) -> Squad:
-        """Returns the parsed file, questions about other articles left out.
+    def read(self) -> RetrievalData:
+        """Returns the parsed file, without the questions about other articles.
 
         Raises:
-            FileNotFoundError: If it is not there.
-            ValueError: If it does not have the shape of SQuAD.
+            FileNotFoundError: If the file is missing.
+            ValueError: If the file does not have the shape of SQuAD.
         """
         self.check()
         file = stamp(self._path())
@@ -124,22 +119,28 @@ class SquadFile(Collection):
 
     def _path(self) -> str | os.PathLike:
         if self.file is None:
-            return SHELVES[self.release].locate(self.release, self.folder)
+            return RELEASES[self.release].locate(self.release, self.folder)
         path = os.path.expanduser(self.file)
         if not os.path.isfile(path):
             raise FileNotFoundError(f"there is no file {self.file!r}; file=... takes a SQuAD-shaped .json or .json.gz")
         return path
 
-    def documents(self) -> pd.DataFrame:
-        """Returns the paragraphs."""
-        return self.read().documents
+
+class SquadOpen(RetrievalDataset):
+    """The paragraphs of a SQuAD-shaped file to retrieve from, with its questions and answers."""
+
+    collection: SquadFile
+
+    def get_answers(self) -> pd.DataFrame:
+        """Returns every annotated answer, repetitions included: ``qid, answer``."""
+        return self.collection.read().answers.copy()
 
 
 @lru_cache(maxsize=4)
-def _parse(file: Stamp) -> Squad:
+def _parse(file: Stamp) -> RetrievalData:
     path = file[0]
     documents, topics, answers = [], [], []
-    for docno, title, paragraph in _paragraphs(path, _load(path)):
+    for docno, title, paragraph in _paragraphs(path, read_json(path)):
         try:
             documents.append((docno, paragraph["context"], title))
             for question in paragraph["qas"]:
@@ -153,22 +154,15 @@ def _parse(file: Stamp) -> Squad:
 
 
 @lru_cache(maxsize=4)
-def _half(file: Stamp, articles: str) -> Squad:
+def _half(file: Stamp, articles: str) -> RetrievalData:
     squad = _parse(file)
     number = squad.qrels["docno"].str.split("-").str[0].astype(int)
     qrels = squad.qrels[number % 2 == HALVES.index(articles)]
     asked = (frame[frame["qid"].isin(qrels["qid"])] for frame in (squad.topics, qrels, squad.answers))
-    return Squad(squad.documents, *(frame.reset_index(drop=True) for frame in asked))
+    return RetrievalData(squad.documents, *(frame.reset_index(drop=True) for frame in asked))
 
 
-def _load(path: str) -> dict:
-    try:
-        return json.loads(read_text(path))
-    except json.JSONDecodeError as err:
-        raise ValueError(f"{path}, line {err.lineno}: not JSON ({err.msg} at column {err.colno})") from err
-
-
-def _paragraphs(path: str, record: dict):
+def _paragraphs(path: str, record: Any):
     try:
         for a, article in enumerate(record["data"]):
             for p, paragraph in enumerate(article["paragraphs"]):
@@ -177,12 +171,12 @@ def _paragraphs(path: str, record: dict):
         raise ValueError(f"{path}: not 'data', a list of articles with 'paragraphs', as in SQuAD ({err!r})") from err
 
 
-def _frames(path: str, documents: list, topics: list, answers: list) -> Squad:
+def _frames(path: str, documents: list, topics: list, answers: list) -> RetrievalData:
     asked = pd.DataFrame(topics, columns=["qid", "query", "docno"], dtype=str)
     twice = asked["qid"][asked["qid"].duplicated()].tolist()
     if twice:
         raise ValueError(f"{path}: question id {twice[0]!r} occurs more than once")
-    return Squad(
+    return RetrievalData(
         pd.DataFrame(documents, columns=["docno", "text", "title"], dtype=str).set_index("docno"),
         asked[["qid", "query"]],
         asked[["qid", "docno"]].assign(label=1),

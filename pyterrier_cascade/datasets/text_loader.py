@@ -1,4 +1,4 @@
-"""From document numbers to their text."""
+"""A transformer that adds the texts of documents."""
 
 from collections.abc import Sequence
 
@@ -13,22 +13,21 @@ MAX_NAMED = 5
 class TextLoader(pt.Transformer):
     """Adds the text of each row's ``docno``, as ``pt.text.get_text(dataset)`` does for any data set.
 
-    Rows, order, index and the other columns stay; a column of the same name is replaced. It holds the description of
-    a collection and no text, so it pickles in a few hundred bytes.
+    Rows, order, index and the other columns stay; a column of the same name is replaced. The loader holds the
+    description of a collection and no text, so it pickles in a few hundred bytes.
 
     Args:
-        collection: What to read from.
+        collection: The collection that has the documents.
         fields: The columns to add, ``"*"`` for all that the collection has.
     """
 
     def __init__(self, collection: Collection, fields: Sequence[str] | str = "*"):
-        """Reads nothing."""
         super().__init__()
         self.collection = collection
         self.fields = _checked_fields(collection, fields)
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Returns ``inp`` with the fields added.
+        """Returns the rows with the fields added.
 
         Raises:
             KeyError: If a ``docno`` is not in the collection.
@@ -51,11 +50,11 @@ class TextLoader(pt.Transformer):
         )
 
     def fuse_rank_cutoff(self, k: int) -> pt.Transformer:
-        """Returns the cutoff followed by this: fewer rows to look up."""
+        """Returns the cutoff followed by this loader, which then has fewer rows to look up."""
         return pt.RankCutoff(k) >> self
 
     def schematic(self, *, input_columns=None) -> dict:
-        """Returns how the loader is drawn."""
+        """Returns the drawing of the loader."""
         return {
             "label": "TextLoader",
             "settings": {"dataset": f"as2:{self.collection.name}", "fields": list(self.fields)},
@@ -63,19 +62,16 @@ class TextLoader(pt.Transformer):
         }
 
     def subtransformers(self) -> dict:
-        """Returns none."""
+        """Returns nothing: the loader contains no other transformers."""
         return {}
 
     def __eq__(self, other):
-        """Loaders are equal when they read the same fields of the same collection."""
         return type(other) is type(self) and (other.collection, other.fields) == (self.collection, self.fields)
 
     def __hash__(self):
-        """Equal loaders hash alike."""
         return hash((self.collection, self.fields))
 
     def __repr__(self):
-        """Returns what can be typed back in."""
         return f"TextLoader({self.collection!r}, {list(self.fields)})"
 
 

@@ -1,17 +1,16 @@
 """TREC-QA: questions of the TREC QA tracks, candidates from newswire (Wang et al., EMNLP 2007)."""
 
-import hashlib
-import json
-from collections import Counter
 from dataclasses import dataclass
 from typing import ClassVar
 
 import pandas as pd
 
-from pyterrier_cascade.datasets.collection import FiledCollection, Split
+from pyterrier_cascade.datasets.collection import LabelledFiles, Split
+from pyterrier_cascade.datasets.docnos import hashed_docnos
 from pyterrier_cascade.datasets.download import DataFile
-from pyterrier_cascade.datasets.files import Shelf, read_lines
+from pyterrier_cascade.datasets.files import DataFolder
 from pyterrier_cascade.datasets.modes import Mode
+from pyterrier_cascade.text_files import numbered_lines, parse_json
 
 RAW = "https://raw.githubusercontent.com/mcrisc/lexdecomp/89d21f150188b551607317ccb79a07f5316e99e4/trec-qa/"
 MAX_DEV_TOKENS = 40
@@ -19,18 +18,17 @@ PAIR_COLUMNS = ["qid", "query", "docno", "text", "label"]
 
 
 @dataclass(frozen=True)
-class TrecQA(FiledCollection):
-    """TREC-QA; ``train`` is TRAIN-ALL, which is labelled automatically.
+class TrecQA(LabelledFiles):
+    """TREC-QA; ``train`` is TRAIN-ALL, which is labelled automatically. Labels are 0 and 1.
 
     Training uses the ``raw`` questions and testing the ``clean`` ones (TA-14). The distributed test file has no
-    sentence over 40 tokens but the dev file does: they are dropped on reading, before any mode is applied. That
-    gives the 82 questions and 1,148 pairs of the literature in ``raw`` and 65 and 1,117 in ``clean``.
+    sentence over 40 tokens, but the dev file does: these are dropped when the file is read, before any mode is applied.
+    That gives the 82 questions and 1,148 pairs of the literature in ``raw``, and 65 and 1,117 in ``clean``.
 
     The files have no ids. A ``qid`` is the split and the question's position in the file (``train-0001``), so the
     three questions that train asks twice stay two each, with their own candidates. A ``docno`` is a hash of the
-    sentence: it does not depend on the order of the files, in which correct answers come first and which would
-    otherwise decide ties. A sentence that is repeated within a question (84 pairs of train, a few with another
-    label) has its count after the hash.
+    sentence, so that ties are not decided by the order of the files, in which correct answers come first. A sentence
+    that is repeated within a question (84 pairs of train, a few with another label) has its count after the hash.
     """
 
     name = "trecqa"
@@ -40,8 +38,8 @@ class TrecQA(FiledCollection):
         "train = TRAIN-ALL; dev without sentences over 40 tokens; 1 raw dev and 5 raw test questions lack candidates"
     )
     default_modes: ClassVar = {"train": Mode.RAW, "dev": Mode.CLEAN, "test": Mode.CLEAN}
-    shelf = Shelf(
-        "trecqa",
+    data_folder = DataFolder(
+        ("trecqa",),
         {
             "train": DataFile(
                 "train-all.jsonl",
@@ -69,13 +67,13 @@ class TrecQA(FiledCollection):
             ValueError: If a line is not a question with labelled candidates.
         """
         topics, pairs = [], []
-        for n, line in enumerate(read_lines(path), start=1):
-            query, candidates = _question(f"{path}, line {n}", line)
+        for n, (where, line) in enumerate(numbered_lines(path), start=1):
+            query, candidates = _question(where, line)
             if split == "dev":
                 candidates = [c for c in candidates if len(c[0].split()) <= MAX_DEV_TOKENS]
             qid = f"{split}-{n:04d}"
             topics.append((qid, query))
-            docnos = _docnos([text for text, _ in candidates])
+            docnos = hashed_docnos([text for text, _ in candidates], 12)
             pairs += [(qid, query, docno, *c) for docno, c in zip(docnos, candidates, strict=True)]
         return Split(
             pd.DataFrame(topics, columns=["qid", "query"]),
@@ -84,11 +82,9 @@ class TrecQA(FiledCollection):
 
 
 def _question(where: str, line: str) -> tuple[str, list[tuple[str, int]]]:
+    record = parse_json(where, line)
     try:
-        record = json.loads(line)
         query, candidates = record["question"], [(c["sentence"], c["label"]) for c in record["candidates"]]
-    except json.JSONDecodeError as err:
-        raise ValueError(f"{where}: not JSON ({err.msg} at column {err.colno})") from err
     except (KeyError, TypeError) as err:
         raise ValueError(f"{where}: not a question with candidates, each a sentence and a label ({err!r})") from err
     for text, label in candidates:
@@ -97,12 +93,3 @@ def _question(where: str, line: str) -> tuple[str, list[tuple[str, int]]]:
         if label not in (0, 1):
             raise ValueError(f"{where}: label {label!r} is neither 0 nor 1")
     return query, candidates
-
-
-def _docnos(texts: list[str]) -> list[str]:
-    seen, docnos = Counter(), []
-    for text in texts:
-        seen[text] += 1
-        count = f"-{seen[text]}" if seen[text] > 1 else ""
-        docnos.append(hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()[:12] + count)
-    return docnos

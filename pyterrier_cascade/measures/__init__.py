@@ -1,1 +1,1 @@
-"""The measures of this package, in the form of ir-measures."""
+"""Measures of cost and of open-domain question answering, in the form of ir-measures."""

@@ -1,4 +1,4 @@
-"""Measures of ir-measures that the papers need and trec_eval has not."""
+"""Measures of the cost of early exit, and of the survival of relevant candidates, for ir-measures."""
 
 from typing import ClassVar
 
@@ -10,10 +10,11 @@ from pyterrier_cascade.frames import COST, FULL_COST, FULL_TOKEN_COST, TOKEN_COS
 def _relative(spent, full):
     def calculate(qrels, run):
         if spent in run.columns and full in run.columns:
-            # No other measure has a value for a query that nobody judged, and an experiment wants all or none.
+            # Other measures have no value for a query without judgements, and in an experiment all measures must have
+            # a value for a query, or none.
             rows = run[run["query_id"].isin(qrels["query_id"])].drop_duplicates("query_id")
-            # Rows of a retriever, joined to those of a ranker, state neither cost. A ranker whose cost is unknown, as
-            # it has no layers to count, states the second one alone: the ratio and all means with it are NaN.
+            # Rows of a retriever that are joined to those of a ranker state neither cost, and cost nothing. A ranker
+            # without countable layers states only the second cost: its ratio and every mean with it are NaN.
             ratio = (rows[spent] / rows[full]).mask(rows[full].isna(), 0.0)
             yield from zip(rows["query_id"], ratio.astype(float), strict=True)
 
@@ -28,12 +29,12 @@ RelativeCost = ir_measures.define(
     pretty_name="Relative cost",
     short_desc="layers run over a query's candidates, relative to the full encoder over all of them (CT-32 to CT-34)",
 )
-"""Layers run over a query's candidates, relative to the full encoder over all of them; 0 for a retriever.
+"""The layers that were run over a query's candidates, relative to the full encoder over all of them.
 
-Works in ``pt.Experiment`` beside other measures, on the results of this package's rankers: 1 for the monolithic model,
-1/2 for its first 6 of 12 layers (CT-34). Lower is better. Embeddings and heads are not counted (CT-32), and neither are
-queries without judgements. It is NaN for a pipeline with a :class:`~pyterrier_cascade.HierarchicalRanker`, which has no
-layers to count.
+It is 1 for the monolithic model, 1/2 for the first 6 of its 12 layers (CT-34), and 0 for a retriever; lower is better.
+Use it in ``pt.Experiment`` beside other measures, on the results of the rankers of this package. Embeddings and heads
+are not counted (CT-32), and queries without judgements have no value. It is NaN for a pipeline with a
+:class:`~pyterrier_cascade.HierarchicalRanker`, which has no layers to count.
 """
 
 RelativeTokenCost = ir_measures.define(
@@ -42,22 +43,25 @@ RelativeTokenCost = ir_measures.define(
     support_cutoff=False,
     run_inputs=["query_id"],
     pretty_name="Relative cost by tokens",
-    short_desc="like RelativeCost, each candidate counted by its tokens",
+    short_desc="like RelativeCost, with each candidate weighted by its number of tokens",
 )
-"""Like :data:`RelativeCost`, with each candidate counted by its tokens, which is nearer to the time that it takes."""
+"""Like :data:`RelativeCost`, with each candidate weighted by its number of tokens, which is closer to the time."""
 
 
 class _Survival(ir_measures.measures.Measure):
     NAME = __name__ = "Survival"
-    PRETTY_NAME = "Survival of a positive"
-    SHORT_DESC = "whether at least one positive is still there at the head after a layer (CT-30)"
+    PRETTY_NAME = "Survival of a relevant candidate"
+    SHORT_DESC = "whether at least one relevant candidate reaches the head after a layer (CT-30)"
     SUPPORTED_PARAMS: ClassVar = {"cutoff": ir_measures.ParamInfo(dtype=int, required=True, desc="the layer")}
     RUN_INPUTS: ClassVar = ["query_id", "doc_id"]
     QREL_INPUTS: ClassVar = ["query_id", "doc_id", "relevance"]
 
     def runtime_impl(self, qrels, run):
         if "exit_layer" not in run.columns:
-            raise ValueError(f"{self} is a measure of cascades, but these results have no column 'exit_layer'")
+            raise ValueError(
+                f"{self} is a measure of cascades, but these results have no column 'exit_layer'; measure the results "
+                f"of a ranker with early exit"
+            )
         positive = qrels.loc[qrels["relevance"] > 0, ["query_id", "doc_id"]]
         there = run.loc[run["exit_layer"] >= self["cutoff"], ["query_id", "doc_id"]]
         alive = set(positive.merge(there)["query_id"])
@@ -66,8 +70,8 @@ class _Survival(ir_measures.measures.Measure):
 
 
 Survival = _Survival()
-"""Whether at least one of a query's positives comes as far as the head after a layer: ``Survival @ 12`` (CT-30).
+"""Whether at least one relevant candidate of a query reaches the head after a layer: ``Survival @ 12`` (CT-30).
 
-On results with all rows, as ``cascade(exited="below")`` gives them, this is for any layer; where rows were dropped, for
-those that are left.
+Measure it on results with all rows, as ``cascade(exited="below")`` gives them. Where rows were dropped, a relevant
+candidate among them counts as lost at every layer.
 """

@@ -1,9 +1,6 @@
 import gzip
 import json
-import math
-import unicodedata
 
-import bm25s
 import ir_measures
 import numpy as np
 import pandas as pd
@@ -15,7 +12,6 @@ from ir_measures import RR, P, R
 from pandas.testing import assert_frame_equal
 
 from pyterrier_cascade import BM25
-from pyterrier_cascade.bm25.settings import METHODS
 from tests.few_docs import COLUMNS, DOCS, docnos, topics
 
 
@@ -24,15 +20,6 @@ def in_memory():
 
 
 TestRetriever = pt.testing.transformer_test_class(in_memory)
-TestScorer = pt.testing.transformer_test_class(lambda: in_memory().scorer())
-TestTextLoader = pt.testing.transformer_test_class(lambda: in_memory().text_loader())
-
-
-def test_scores_are_those_of_the_lucene_formula():
-    index = BM25.from_docs(DOCS[:2], k1=1.2, b=0.75)
-    idf = math.log(1 + (2 - 1 + 0.5) / (1 + 0.5))
-    norm = 1.2 * (0.25 + 0.75 * 3 / 2.5)  # d2 keeps cat, dog, dog of its words; d1 cat, sat
-    assert index.search("dog")["score"].tolist() == pytest.approx([idf * 2 / (2 + norm)])
 
 
 def test_results_have_all_columns_in_order_with_ranks_from_zero(bm25):
@@ -75,45 +62,6 @@ def test_nothing_is_opened_for_an_empty_frame(saved):
     assert isinstance(saved._index.postings.scores["data"], np.memmap)
 
 
-def test_any_script_is_found(bm25):
-    found = docnos(bm25(topics("ångström", "ΔΕΛΦΟΊ", "मौसम", "東京")))
-    assert found == {f"q{i}": ["d5"] for i in range(4)}
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["हिन्दी भाषा की किताब", "বাংলা ভাষার বই", "ภาษาไทย", "తెలుగు భాష పుస్తకం", "ភាសាខ្មែរ", "தமிழ் மொழி நூல்", "עִבְרִית"],
-)
-def test_marks_are_parts_of_words(text):
-    """Vowels in many scripts; without them a word is torn into single letters, which count for nothing."""
-    index = BM25.from_docs([{"docno": "here", "text": text}, {"docno": "other", "text": "another text"}])
-    for word in text.split():
-        assert docnos(index(topics(word))) == {"q0": ["here"]}
-        assert docnos(index(topics(unicodedata.normalize("NFD", word)))) == {"q0": ["here"]}
-
-
-def test_half_a_surrogate_pair_is_retrieved():
-    index = BM25.from_docs([*DOCS, {"docno": "odd\ud83d", "text": "a unicorn \ud83d"}])
-    found = index(topics("unicorn", "cat"))
-    assert found["docno"].tolist()[0] == "odd\ud83d" and found["text"].tolist()[0] == "a unicorn \ud83d"
-    assert index.text_loader()(found[["docno"]])["text"].tolist() == found["text"].tolist()
-    assert_frame_equal(
-        index(topics("cat")), BM25.from_docs([*DOCS, {"docno": "odd", "text": "a unicorn ?"}])(topics("cat"))
-    )
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_all_methods_score_as_bm25s_does_and_return_only_matches(method):
-    texts = [doc["text"] for doc in DOCS]
-    plain = bm25s.BM25(method=method, k1=1.2, b=0.75, delta=0.5)
-    plain.index(bm25s.tokenize(texts, show_progress=False), show_progress=False)
-    index = BM25.from_docs(DOCS, method=method)
-    scores = dict(zip("12345", plain.get_scores(["dog", "sat"]).tolist(), strict=True))
-    results = index.search("dog unicorn sat")
-    assert set(results["docno"]) == {"d1", "d2", "d4"}
-    assert results["score"].tolist() == [scores[docno[1]] for docno in results["docno"]]
-
-
 def test_own_columns_in_the_topics_are_replaced_and_doubled_ones_refused(bm25):
     stale = topics("cat", text="old", score=9.0, rank=5)
     assert_frame_equal(bm25(stale), bm25(topics("cat")))
@@ -142,63 +90,12 @@ def test_a_cutoff_fuses_and_changes_nothing(k):
     assert_frame_equal(fused(topics("cat", "no")), unfused(topics("cat", "no")))
 
 
-def test_ties_stay_in_index_order_also_where_the_cutoff_falls():
-    index = BM25.from_docs([{"docno": f"d{i}", "text": "cat" if i % 2 else "cat cat"} for i in range(100)])
-    ranked = [f"d{i}" for i in (*range(0, 100, 2), *range(1, 100, 2))]
-    for k in (1, 7, 50, 51, 99, 100):
-        assert index.fuse_rank_cutoff(k).search("cat")["docno"].tolist() == ranked[:k]
-
-
 @pytest.mark.parametrize(("value", "error"), [(0, ValueError), (-1, ValueError), (1.5, TypeError)])
 def test_num_results_is_a_positive_integer(saved, value, error):
     with pytest.raises(error):
         BM25(saved.path, num_results=value)
     with pytest.raises(error):
         BM25.from_docs(DOCS, num_results=value)
-
-
-def candidates():
-    rows = [("q1", "cat dog", "d3"), ("q2", "sat", "d2"), ("q1", "cat dog", "d1"), ("q2", "sat", "d4")]
-    rows += [("q1", "cat dog", "d2"), ("q2", "sat", "d1"), ("q3", None, "d1")]
-    return pd.DataFrame(rows, columns=["qid", "query", "docno"], index=[0] * 7).assign(label=range(7))
-
-
-def test_the_scorer_keeps_every_candidate_and_scores_as_the_retriever(bm25, saved):
-    for index in (bm25, saved):
-        inp = candidates()
-        before = inp.copy()
-        results = index.scorer()(inp)
-        assert_frame_equal(inp, before)
-        assert docnos(results) == {"q1": ["d2", "d1", "d3"], "q2": ["d1", "d4", "d2"], "q3": ["d1"]}
-        assert results["rank"].tolist() == [0, 1, 2, 0, 1, 2, 0]
-        assert sorted(results["label"]) == list(range(7))
-        retrieved = index(inp.drop_duplicates("qid")[["qid", "query"]]).set_index(["qid", "docno"])["score"]
-        scores = results.set_index(["qid", "docno"])["score"]
-        assert (scores == retrieved.reindex(scores.index).fillna(0)).all()
-
-
-def test_the_scorer_depends_on_each_rows_own_query(bm25):
-    inp = pd.DataFrame({"qid": "q", "query": ["cat", "dog", "cat"], "docno": ["d2", "d2", "d1"]})
-    score = bm25.scorer()(inp).set_index(["query", "docno"])["score"]
-    assert score["dog", "d2"] == bm25.search("dog")["score"][0]
-    assert score["cat", "d1"] == bm25.search("cat").set_index("docno")["score"]["d1"]
-
-
-def test_unknown_candidates_are_named(bm25):
-    inp = pd.DataFrame({"qid": "1", "query": "cat", "docno": ["d1", *"abcdefg", "a"]})
-    for transformer in (bm25.scorer(), bm25.text_loader()):
-        with pytest.raises(KeyError, match=r"7 docnos \('a', 'b', 'c', 'd', 'e', ...\) not in this index of 5"):
-            transformer(inp)
-
-
-def test_texts_are_loaded_for_pipelines_without_them(bm25, saved):
-    inp = candidates()
-    for loader in (pt.text.get_text(bm25), pt.text.get_text(saved, "text"), saved.text_loader(["docno", "text"])):
-        expected = [DOCS[int(docno[1]) - 1]["text"] for docno in inp["docno"]]
-        assert loader(inp)["text"].tolist() == expected
-        assert loader(inp).index.tolist() == inp.index.tolist()
-    with pytest.raises(ValueError, match=r"keeps the field 'text', not \['title'\]"):
-        bm25.text_loader(["text", "title"])
 
 
 QUERIES = st.one_of(st.none(), st.just(float("nan")), st.text(max_size=20), st.sampled_from(["cat dog", "sat", "東京"]))
@@ -247,3 +144,32 @@ def test_squad_questions_find_their_paragraph(shared_data):
     )
     print(measured)
     assert measured[P @ 1] >= 0.745 and measured[RR] >= 0.815 and measured[R @ 100] >= 0.98
+
+
+def test_a_frame_gives_the_same_index(bm25):
+    frame = pd.DataFrame(DOCS).sample(frac=1, random_state=0).sort_values("docno")
+    assert BM25.from_frame(frame) == bm25
+    with pytest.raises(pt.validate.InputValidationError, match="does not match"):
+        BM25.from_frame(frame[["docno"]])
+    with pytest.raises(ValueError, match=r"BM25\.from_frame takes a frame"):
+        BM25.from_docs(frame)
+
+
+def test_repr_can_be_typed_back_in(bm25, saved, monkeypatch):
+    assert repr(bm25) == f"<BM25 of 5 documents {bm25.fingerprint[:6]}, in memory>"
+    assert bm25.path is pt.Artifact.NO_PATH
+    monkeypatch.chdir(saved.path.parent)
+    for text in ("BM25('index')", "BM25('index', num_results=10)", "BM25('index').scorer()"):
+        assert repr(eval(text)) == text
+    assert eval("BM25('index').scorer()") == saved.scorer()
+
+
+def test_drawing_looks_nothing_up(bm25, saved, monkeypatch):
+    def online(*_):
+        raise OSError("offline")
+
+    monkeypatch.setattr(pt.documentation, "url_for_class", online)
+    pipeline = bm25 % 10 >> bm25.scorer() >> bm25.text_loader()
+    for part in (saved, saved.scorer(), saved.text_loader(), pipeline):
+        assert "BM25" in pt.schematic.draw(part)
+    assert bm25._repr_html_() is None and pt.inspect.subtransformers(bm25) == {}

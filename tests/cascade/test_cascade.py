@@ -4,7 +4,6 @@ import inspect
 import itertools
 import pickle
 import re
-import warnings
 from collections import OrderedDict
 from pathlib import Path
 
@@ -13,24 +12,16 @@ import pandas as pd
 import pyterrier as pt
 import pytest
 import torch
-from ir_measures import AP, RR
 from pandas.testing import assert_frame_equal
 from pyterrier.testing import transformer_test_class
 
 from pyterrier_cascade import (
     Cascade,
     CascadeTraining,
-    CrossEncoder,
-    RelativeCost,
-    RelativeTokenCost,
-    Survival,
     Training,
-    frames,
 )
-from pyterrier_cascade.early_exit.policy import Policy
-from pyterrier_cascade.early_exit.pruning import scores_in_turn
-from pyterrier_cascade.early_exit.ranker import EarlyExitRanker, HeadScores
-from tests import tiny
+from pyterrier_cascade.early_exit.ranker import HeadScores
+from tests.drawn_heads import DrawnHeads
 from tests.lists import candidates
 
 LAYERS = (2, 3, 4, 5, 6)
@@ -120,110 +111,6 @@ def test_ties_keep_the_earlier_order(cascade):
     out = cascade(alpha=0.4)(frame)
     ordered = frame.sort_values(["qid", "rank"])["docno"].tolist()
     assert out["docno"].tolist() in (ordered, ordered[5:] + ordered[:5])
-
-
-class Drawn(EarlyExitRanker):
-    """Heads of an encoder of 12 layers whose scores are drawn."""
-
-    text_field, head_layers, full_layers, weights = "text", (4, 6, 8, 10, 12), 12, "none"
-
-    def __init__(self, reuses_encodings=True, **policy):
-        self.reuses_encodings, self.policy = reuses_encodings, Policy(**policy)
-
-    def fingerprint(self):
-        return ""
-
-    def head_scores(self, frame, blocks, plan, prune=True):
-        rng = np.random.default_rng(0)
-        scores = scores_in_turn(plan, blocks.codes, lambda number, alive: rng.random(len(alive)), prune)
-        return HeadScores(np.arange(len(frame)), scores, np.ones(len(frame)))
-
-
-def test_relative_costs_of_the_paper():
-    """CT-32 to CT-35, in percent of the full encoder; rounding is nothing where there are so many candidates."""
-    docnos = [f"d{i}" for i in range(10_000)]
-    frame = pd.DataFrame({"qid": "1", "query": "q", "docno": docnos, "text": "t"})
-    qrels = pd.DataFrame({"qid": ["1"], "docno": ["d0"], "label": [1]})
-
-    def cost(ranker, measure=RelativeCost):
-        return round(100 * pt.Evaluate(ranker(frame), qrels, [measure])[str(measure)], 1)
-
-    cascade, sequential = Drawn(), Drawn(reuses_encodings=False)
-    ours, theirs = ([cost(ranker(alpha=alpha)) for alpha in (0.3, 0.4, 0.5)] for ranker in (cascade, sequential))
-    assert ours == [cost(cascade(alpha=alpha), RelativeTokenCost) for alpha in (0.3, 0.4, 0.5)] == [62.9, 55.1, 49.0]
-    assert [round(value - 100) for value in ours] == [-37, -45, -51]
-    assert [cost(cascade(alpha=alpha)) for alpha in (0.1, 0.6)] == [84.9, 44.2]
-    # Printed as +53, which is cut off, +18, and -10, which is a slip.
-    assert theirs == [153.6, 118.3, 91.7]
-    assert [round(two / one, 2) for one, two in zip(ours, theirs, strict=True)] == [2.44, 2.15, 1.87]
-    # Printed as -67, -50, -33, and -20, which is a slip.
-    assert [round(cost(cascade(plan=(layer,))) - 100, 1) for layer in (4, 6, 8, 10)] == [-66.7, -50, -33.3, -16.7]
-
-
-def test_costs_in_an_experiment(cascade, tmp_path):
-    """128 candidates at alpha=.3: 128, 90, 63, 45, 32 of them come to the heads at 2, 3, 4, 5, 6 of 6 layers."""
-    frame = candidates([128, 128])
-    tokens = cascade.head_scores(frame, frames.Blocks.of(frame), cascade.plan_now()).tokens
-    truncated = CrossEncoder.from_pretrained(tiny.save(tmp_path, layers=6)).truncate(4)
-    source = pt.Transformer.from_df(frame)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        table = pt.Experiment(
-            {
-                "none": source,
-                "full": source >> cascade,
-                "cascade": source >> cascade(alpha=0.3),
-                "4": source >> truncated,
-            },
-            frame[["qid", "query"]].drop_duplicates(),
-            pd.DataFrame({"qid": ["q0", "q1"], "docno": ["d0-3", "d1-5"], "label": [1, 1]}),
-            [AP, RR, RelativeCost, RelativeTokenCost],
-        ).set_index("name")
-    expected = (2 * 128 + 90 + 63 + 45 + 32) / (6 * 128)
-    assert table["RelativeCost"].tolist() == pytest.approx([0, 1, expected, 4 / 6])
-    out = cascade(alpha=0.3)(frame)
-    assert out["q_token_cost_full"].drop_duplicates().sum() == 6 * tokens.sum()
-    assert table.loc["cascade", "RelativeTokenCost"] == pytest.approx(
-        (out["q_token_cost"] / out["q_token_cost_full"]).drop_duplicates().mean()
-    )
-    assert table.loc["4", "RelativeTokenCost"] == pytest.approx(4 / 6)
-
-
-def test_a_query_that_nobody_judged_counts_for_no_measure(cascade):
-    """In an experiment every measure must have a value for every query, or none."""
-    frame = candidates([20, 20, 20])
-    topics = frame[["qid", "query"]].drop_duplicates()
-    qrels = pd.DataFrame({"qid": ["q0", "q2"], "docno": ["d0-3", "d2-5"], "label": [1, 1]})
-    measures = [AP, RelativeCost, RelativeTokenCost, Survival @ 2]
-    systems = {"none": pt.Transformer.from_df(frame), "half": pt.Transformer.from_df(frame) >> cascade(alpha=0.5)}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        table = pt.Experiment(systems, topics, qrels, measures[:3]).set_index("name")
-        more = pt.Experiment({"half": systems["half"]}, topics, qrels, measures)
-    assert table["RelativeCost"].to_dict() == pytest.approx({"none": 0, "half": (2 * 20 + 10 + 5 + 3 + 2) / 120})
-    assert more["Survival@2"].item() == 1 and more["AP"].item() == table.loc["half", "AP"]
-    judged = frame[frame["qid"] != "q1"]
-    alone = pt.Evaluate(cascade(alpha=0.5)(judged), qrels, [RelativeTokenCost])
-    assert table.loc["half", "RelativeTokenCost"] == pytest.approx(alone["RelativeTokenCost"])
-
-
-def test_survival_of_a_positive(cascade):
-    """CT-30."""
-    frame = candidates([20, 20, 20])
-    out = cascade(alpha=0.5)(frame)
-    exits = out.set_index("docno")["exit_layer"]
-    first = out[out["exit_layer"] == 2]["docno"].iloc[0]
-    last = [out[(out["qid"] == qid) & (out["exit_layer"] == 6)]["docno"].iloc[0] for qid in ("q0", "q1", "q2")]
-    gone = {d: q for q, d in zip(out["qid"], out["docno"], strict=True)}[first]
-    others = [(q, d) for q, d in zip(("q0", "q1", "q2"), last, strict=True) if q != gone]
-    qrels = pd.DataFrame([(gone, first, 1), *((q, d, 1) for q, d in others)], columns=["qid", "docno", "label"])
-    assert exits[first] == 2
-    found = pt.Evaluate(out, qrels, [Survival @ 2, Survival @ 3, Survival @ 6])
-    assert [found[f"Survival@{layer}"] for layer in (2, 3, 6)] == pytest.approx([1, 2 / 3, 2 / 3])
-    with pytest.raises(
-        ValueError, match="Survival@3 is a measure of cascades, but these results have no column 'exit_"
-    ):
-        pt.Evaluate(frame, qrels, [Survival @ 3])
 
 
 def test_an_empty_frame_gives_the_same_columns_and_loads_nothing(cascade):
@@ -412,9 +299,9 @@ def test_explained(cascade):
 def test_equal_scores_are_explained_in_the_order_of_the_head_before(monkeypatch):
     """CT-2."""
     scores = HeadScores(np.arange(3), np.array([[1, 5], [2, 5], [0, np.nan]]), np.ones(3))
-    monkeypatch.setattr(Drawn, "head_scores", lambda self, *args, **kwargs: scores)
+    monkeypatch.setattr(DrawnHeads, "head_scores", lambda self, *args, **kwargs: scores)
     frame = pd.DataFrame({"qid": "1", "query": "q", "docno": ["a", "b", "c"], "text": "t"})
-    told = Drawn(plan=(4, 6), alpha=0.4).explain(frame)
+    told = DrawnHeads(plan=(4, 6), alpha=0.4).explain(frame)
     assert told["docno"].tolist() == ["b", "a", "c", "b", "a"] and told["place"].tolist() == [0, 1, 2, 0, 1]
     assert told["kept"].tolist() == [True, True, False, True, True]
 

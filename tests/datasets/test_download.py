@@ -12,7 +12,7 @@ import pytest
 
 from pyterrier_cascade.datasets import WikiQA
 from pyterrier_cascade.datasets.download import DataFile, download
-from pyterrier_cascade.datasets.files import Shelf
+from pyterrier_cascade.datasets.files import DataFolder
 from tests.datasets.as2_files import wikiqa_text
 
 CONTENT = b"line one\nline two\n" * 1000
@@ -153,17 +153,17 @@ def test_packed_file_that_cannot_be_unpacked(server, tmp_path, path, content, me
 
 @pytest.fixture
 def wikiqa_server(server, monkeypatch):
-    """The three splits in one zip file, and the shelf of WikiQA pointing to it."""
-    members = {f"WikiQACorpus/{f.name}": wikiqa_text((s, "yes", 1), (s, "no", 0)) for s, f in shelf_items()}
+    """The three splits in one zip file, and WikiQA's address pointing to it."""
+    members = {f"WikiQACorpus/{f.name}": wikiqa_text((s, "yes", 1), (s, "no", 0)) for s, f in wikiqa_files()}
     server.pages["/WikiQACorpus.zip"] = zipped(**members)
     checksums = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in members.items()}
-    moved = {s: replace(f, url=server.url("/WikiQACorpus.zip"), sha256=checksums[f.member]) for s, f in shelf_items()}
-    monkeypatch.setattr(WikiQA, "shelf", Shelf("wikiqa", moved))
+    moved = {s: replace(f, url=server.url("/WikiQACorpus.zip"), sha256=checksums[f.member]) for s, f in wikiqa_files()}
+    monkeypatch.setattr(WikiQA, "data_folder", DataFolder(("wikiqa",), moved))
     return server
 
 
-def shelf_items():
-    return WikiQA.shelf.files.items()
+def wikiqa_files():
+    return WikiQA.data_folder.files.items()
 
 
 def test_one_download_serves_all_splits_and_later_uses(wikiqa_server, tmp_path):
@@ -182,16 +182,16 @@ def test_making_a_dataset_downloads_nothing(wikiqa_server):
 
 
 def test_official_addresses_and_checksums():
-    for split, file in shelf_items():
+    for split, file in wikiqa_files():
         assert file.member == f"WikiQACorpus/WikiQA-{split}.tsv" and file.url.endswith("WikiQACorpus.zip")
 
 
 def test_checksums_are_those_of_the_real_files(shared_data):
     from pyterrier_cascade.datasets import TrecQA
-    from pyterrier_cascade.datasets.squad import SHELVES
+    from pyterrier_cascade.datasets.squad import RELEASES
 
-    shelves = [WikiQA.shelf, TrecQA.shelf, SHELVES["new_wiki_v1.0"]]
-    for shelf in shelves:
-        for key, file in shelf.files.items():
-            content = gzip.decompress(shelf.locate(key, shared_data).read_bytes())
+    folders = [WikiQA.data_folder, TrecQA.data_folder, RELEASES["new_wiki_v1.0"]]
+    for folder in folders:
+        for key, file in folder.files.items():
+            content = gzip.decompress(folder.locate(key, shared_data).read_bytes())
             assert hashlib.sha256(content).hexdigest() == file.sha256

@@ -4,7 +4,9 @@ import pyterrier as pt
 import pytest
 
 from pyterrier_cascade.datasets import files
-from pyterrier_cascade.datasets.squad import SHELVES
+from pyterrier_cascade.datasets.download import DataFile
+from pyterrier_cascade.datasets.files import DataFolder
+from pyterrier_cascade.datasets.squad import RELEASES
 from pyterrier_cascade.datasets.wikiqa import ZIP
 from tests.datasets.as2_files import wikiqa_text
 
@@ -57,43 +59,31 @@ def test_missing_in_a_named_folder(tmp_path, monkeypatch, by):
 @pytest.mark.parametrize("name", ["dev-v1.1.json", "dev-v1.1.rebuilt.json.gz"])
 def test_squad_under_both_names(tmp_path, name):
     (tmp_path / name).touch()
-    assert SHELVES["dev-v1.1"].locate("dev-v1.1", tmp_path) == tmp_path / name
+    assert RELEASES["dev-v1.1"].locate("dev-v1.1", tmp_path) == tmp_path / name
 
 
-def test_cut_gzip_file(tmp_path):
-    path = tmp_path / "WikiQA-test.tsv.gz"
-    path.write_bytes(gzip.compress(TEXT)[:60])
-    with pytest.raises(ValueError) as err:
-        n_pairs(folder=tmp_path)
-    reason = "Compressed file ended before the end-of-stream marker was reached"
-    assert str(err.value) == f"{path} is not a whole gzip file ({reason}); get it again"
+PLAIN = DataFolder(
+    ("some", "some/below"), {"a": DataFile("a.txt", aliases=("b.txt", "old/a.txt"))}, "unpack the archive"
+)
 
 
-def test_not_a_gzip_file(tmp_path):
-    path = tmp_path / "WikiQA-test.tsv.gz"
-    path.write_bytes(TEXT)
-    with pytest.raises(ValueError) as err:
-        n_pairs(folder=tmp_path)
-    assert str(err.value) == f"{path} is not a whole gzip file (Not a gzipped file (b'Qu')); get it again"
-
-
-def test_not_utf8(tmp_path):
-    path = tmp_path / "WikiQA-test.tsv"
-    path.write_bytes(b"Que\xff")
-    with pytest.raises(ValueError) as err:
-        n_pairs(folder=tmp_path)
-    assert str(err.value) == f"{path} is not UTF-8 text (invalid start byte at byte 3)"
+@pytest.mark.parametrize("place", ["a.txt", "some/a.txt.gz", "some/below/b.txt", "old/a.txt"])
+def test_subfolders_and_other_names(tmp_path, place):
+    path = tmp_path / place
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    assert PLAIN.locate("a", str(tmp_path)) == path
 
 
 @pytest.mark.parametrize(
-    "data, lines",
-    [
-        (b"", []),
-        (b"a\r\nb\r\n", ["a", "b"]),
-        (b"\xef\xbb\xbfa\nb", ["a", "b"]),
-        ("a\u2028b\x85c\rd\n".encode(), ["a\u2028b\x85c\rd"]),
-    ],
+    ("named", "where"), [(True, r"neither in .* nor in .*/some nor in .*/some/below"), (False, "nowhere, as no folder")]
 )
-def test_lines_end_with_line_feeds_alone(tmp_path, data, lines):
-    (tmp_path / "f").write_bytes(data)
-    assert files.read_lines(tmp_path / "f") == lines
+def test_a_file_that_is_not_downloaded(tmp_path, named, where):
+    remedy = "; unpack the archive and name the folder with folder=... or PTC_DATA"
+    with pytest.raises(FileNotFoundError, match=rf"a\.txt \(or a\.txt\.gz\) is {where}.*{remedy}"):
+        PLAIN.locate("a", str(tmp_path) if named else None)
+
+
+def test_a_folder_that_does_not_exist():
+    with pytest.raises(FileNotFoundError, match="folder 'no/such/folder' does not exist; name the one that has the"):
+        files.checked_folder("no/such/folder")

@@ -42,5 +42,5 @@ def test_kept_questions_keep_all_their_rows_in_order(pairs):
 
 
 def test_unknown_mode():
-    with pytest.raises(ValueError, match="'tidy' is not a valid Mode"):
+    with pytest.raises(ValueError, match="mode must be one of raw, no_all_minus, clean, not 'tidy'"):
         keep_questions(pd.DataFrame({"qid": [], "label": []}), "tidy")

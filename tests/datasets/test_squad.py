@@ -70,7 +70,7 @@ def test_half_of_a_small_file(path):
 def test_unknown_half():
     with pytest.raises(ValueError) as err:
         pt.get_dataset("as2:squad-open/dev-v1.1", articles="first")
-    assert str(err.value) == "articles='first'; choose among even, odd, or leave it out"
+    assert str(err.value) == "articles must be one of even, odd, not 'first'"
 
 
 def test_any_file_of_that_shape(path):
@@ -164,7 +164,7 @@ def test_cut_file(path):
     path.write_text('{"data": [\n{"title"')
     with pytest.raises(ValueError) as err:
         pt.get_dataset("as2:squad-open", file=path).get_topics()
-    assert str(err.value) == f"{path}, line 2: not JSON (Expecting ':' delimiter at column 9)"
+    assert str(err.value) == f"{path}, line 2: not JSON (Expecting ':' delimiter at column 9); get the file again"
 
 
 def test_repeated_question_id(path, squad_record):

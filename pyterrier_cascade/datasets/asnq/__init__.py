@@ -1,4 +1,4 @@
-"""ASNQ (TA-10): its official files, and builders of the like from the Natural Questions and from SQuAD's shape.
+"""ASNQ (TA-10): its official files, and similar sets that are built from the Natural Questions or SQuAD-shaped files.
 
 ::
 
@@ -8,10 +8,10 @@
 """
 
 from pyterrier_cascade.datasets.asnq.build import build
-from pyterrier_cascade.datasets.asnq.counts import count_labels, label_table
+from pyterrier_cascade.datasets.asnq.dataset import Asnq, AsnqLike
+from pyterrier_cascade.datasets.asnq.labelling import count_labels, label_table
 from pyterrier_cascade.datasets.asnq.natural_questions import NaturalQuestions
-from pyterrier_cascade.datasets.asnq.reader import Asnq, AsnqLike
-from pyterrier_cascade.datasets.asnq.sampling import select_negatives
+from pyterrier_cascade.datasets.asnq.selection import select_negatives
 from pyterrier_cascade.datasets.asnq.squad_shaped import SquadShaped
 
 __all__ = [

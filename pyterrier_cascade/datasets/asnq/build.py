@@ -1,4 +1,4 @@
-"""Building an ASNQ-like folder: in several processes, resumable, and never taken for whole before it is."""
+"""Building an ASNQ-like folder: in several processes, and resumable after a crash."""
 
 import multiprocessing
 import os
@@ -14,25 +14,26 @@ from typing import Any
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_cascade.datasets.asnq.counts import label_table, printed
-from pyterrier_cascade.datasets.asnq.natural_questions import NaturalQuestions
-from pyterrier_cascade.datasets.asnq.page import ANSWER, Page
-from pyterrier_cascade.datasets.asnq.shards import (
+from pyterrier_cascade.checks import is_count
+from pyterrier_cascade.datasets.asnq.built_folder import (
     FORMAT,
     MANIFEST,
+    PLAN,
     TEMPORARY,
+    Page,
     describe_shard,
-    read_json,
     read_manifest,
-    sweep,
-    total,
+    remove_unfinished,
+    total_counts,
     write_json,
     write_shard,
 )
+from pyterrier_cascade.datasets.asnq.labelling import ANSWER, label_table, table_text
+from pyterrier_cascade.datasets.asnq.natural_questions import NaturalQuestions
 from pyterrier_cascade.datasets.asnq.squad_shaped import SquadShaped
 from pyterrier_cascade.store.publish import sha256
+from pyterrier_cascade.text_files import read_json
 
-PLAN = "plan.json"
 Source = NaturalQuestions | SquadShaped
 
 _stop: Event | None = None
@@ -46,35 +47,40 @@ def build(
     records_per_shard: int | None = None,
     verbose: bool = True,
 ) -> pd.DataFrame:
-    """Builds the folder that ``pt.get_dataset("as2:asnq-like/train", folder=...)`` reads; returns TA-10's table of it.
+    """Builds the folder that ``pt.get_dataset("as2:asnq-like/train", folder=...)`` reads, and returns TA-10's table.
 
-    Each process works through one file after the other and holds one record at a time. What is written does not
-    depend on their number. A shard appears when it is whole and the manifest when everything is; after a crash, the
-    same call goes on where it stopped and loses at most a shard per process.
+    Each process works through one file after the other and holds one record at a time. The content of the folder does
+    not depend on the number of processes. A shard appears when it is whole, and the manifest when all shards are there.
+    After a crash, the same call continues the build and loses at most one shard per process.
 
-    With several processes, a script has to call this below ``if __name__ == "__main__":``, as the processes start by
-    importing it.
+    With several processes, a script has to call this function below ``if __name__ == "__main__":``, because each
+    process imports the script when it starts.
 
     Args:
-        source: What to build from.
-        folder: Where to; made if needed.
-        processes: How many files are worked on at a time.
-        records_per_shard: How many records (questions; articles of SQuAD) share a file.
+        source: The files to build from.
+        folder: The folder to build, made if it is missing.
+        processes: The number of files that are read at the same time.
+        records_per_shard: The number of records (questions, or articles of SQuAD) in a file of the folder; by default
+            that of the source.
         verbose: Whether to show the progress and print the table.
 
     Raises:
-        ValueError: If a file is damaged (it is named, with the line), nothing in the files can be used, or the folder
-            was begun with other files or settings.
+        ValueError: If a number is not a whole number from 1, a file is damaged (the message names it, and the line), no
+            question in the files has an answer, or the folder was begun with other files or settings.
     """
-    folder, plan = Path(folder).expanduser(), _plan(source, records_per_shard or source.records_per_shard)
+    records_per_shard = source.records_per_shard if records_per_shard is None else records_per_shard
+    for name, value in (("processes", processes), ("records_per_shard", records_per_shard)):
+        if not is_count(value):
+            raise ValueError(f"{name}={value!r}; give a whole number from 1")
+    folder, plan = Path(folder).expanduser(), _plan(source, records_per_shard)
     _begin(folder, plan)
     if not (folder / MANIFEST).exists():
         _build_files(source, folder, plan, processes, verbose)
         _finish(folder, plan)
-    counts = total(shard["counts"] for shard in read_manifest(folder)["shards"])
+    counts = total_counts(shard["counts"] for shard in read_manifest(folder)["shards"])
     table = label_table({part: counts[part] for part in ("train", "dev") if part in counts})
     if verbose:
-        print(printed(table))
+        print(table_text(table))
     return table
 
 
@@ -92,15 +98,15 @@ def _begin(folder: Path, plan: dict[str, Any]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / PLAN
     if path.exists():
-        _continue(folder, read_json(path), plan)
+        _check_same_build(folder, read_json(path), plan)
     elif any(not file.name.startswith(TEMPORARY) for file in folder.iterdir()):
         raise ValueError(f"{folder} has files but no {PLAN}: it was not begun by this builder; name another folder")
-    sweep(folder)
+    remove_unfinished(folder)
     write_json(path, plan)
 
 
-def _continue(folder: Path, begun: dict[str, Any], plan: dict[str, Any]) -> None:
-    """Refuses another build; of an unfinished one, files that were replaced meanwhile are done anew."""
+def _check_same_build(folder: Path, begun: dict[str, Any], plan: dict[str, Any]) -> None:
+    """Refuses a folder of another build. In an unfinished one, drops the shards of files that were replaced since."""
     replaced = [n for n, (old, new) in enumerate(zip(begun["files"], plan["files"], strict=False)) if old != new]
     kept, now = ([(file["part"], file["name"]) for file in one["files"]] for one in (begun, plan))
     same = kept == now
@@ -143,7 +149,7 @@ def _run(source: Source, folder: Path, size: int, todo: list[int], processes: in
             yield from _build_shards(source, folder, number, size)
             yield number
         return
-    # Not forked: the threads of torch and of the progress bar would be copied in whatever state they are.
+    # A fork would copy the locks of torch and of the progress bar in a state that no thread ever changes.
     context = multiprocessing.get_context("spawn")
     stop = context.Event()
     with ProcessPoolExecutor(min(processes, len(todo)), context, initializer=_start, initargs=(stop,)) as pool:
@@ -164,11 +170,11 @@ def _run(source: Source, folder: Path, size: int, todo: list[int], processes: in
 
 
 def _start(stop: Event) -> None:
-    """Prepares a process to end after its shard when another fails, and at once when the parent was killed."""
+    """Lets a process end after its shard when another process fails, and at once when its parent was killed."""
     global _stop
     _stop = stop
     parent = multiprocessing.parent_process()
-    # Without this it would wait for work for ever.
+    # Without this thread, a process whose parent was killed would wait for work for ever.
     threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
 
 
@@ -180,7 +186,7 @@ def _build_file(source: Source, folder: Path, number: int, size: int) -> int:
 
 
 def _build_shards(source: Source, folder: Path, number: int, size: int) -> Iterator[None]:
-    """Writes the shards of one file that are not there yet, then a note that the file is done; yields at each."""
+    """Writes the missing shards of one file, then a note that the file is done; yields after each shard."""
     shards = []
     records = enumerate(source.records(number))
     try:
@@ -190,7 +196,7 @@ def _build_shards(source: Source, folder: Path, number: int, size: int) -> Itera
             shards.append(describe_shard(path) if path.exists() else write_shard(path, _kept(pages)))
             yield
     except ValueError:
-        # A checksum is only compared at the end of a file: what was read before the damage is not to be trusted.
+        # The checksum is compared only at the end of a file, so the shards from before the damage may be wrong too.
         _discard(folder, number)
         raise
     write_json(_done(folder, number), shards)
@@ -207,7 +213,7 @@ def _done(folder: Path, number: int) -> Path:
 def _finish(folder: Path, plan: dict[str, Any]) -> None:
     done = [_done(folder, number) for number in range(len(plan["files"]))]
     shards = [shard for path in done for shard in read_json(path)]
-    counts = total(shard["counts"] for shard in shards)
+    counts = total_counts(shard["counts"] for shard in shards)
     if not sum(counter[str(ANSWER)] for counter in counts.values()):
         names = ", ".join(file["name"] for file in plan["files"])
         raise ValueError(f"no question in {names} has an answer sentence; are these the right files?")

@@ -1,4 +1,4 @@
-"""From the original Natural Questions to labelled sentences, as TANDA's section on ASNQ describes it (TA-10)."""
+"""Reading the original Natural Questions as labelled sentences, as TANDA's section on ASNQ describes (TA-10)."""
 
 import re
 from bisect import bisect_left
@@ -8,11 +8,12 @@ from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from pyterrier_cascade.datasets.asnq.lines import numbered_lines, parse_json
-from pyterrier_cascade.datasets.asnq.page import Answers, Asked, Page, label
-from pyterrier_cascade.datasets.asnq.sentences import sentence_spans
+from pyterrier_cascade.datasets.asnq.built_folder import LabelledQuestion, Page
+from pyterrier_cascade.datasets.asnq.labelling import ShortAnswers, label, sentence_spans
+from pyterrier_cascade.text_files import numbered_lines, parse_json
 
-# A cell alone says little ("11.44"): a row of a table is cut into sentences like a paragraph. All other tags part text.
+# A single cell ("11.44") makes no sense alone, so a table's row is cut into sentences like a paragraph: the tags of its
+# cells do not end a text, and all other tags do.
 CELL = re.compile(r"</?T[dh](?:[\s_>].*)?", re.DOTALL)
 TAG = re.compile(r"</?[A-Z]\w*(?:[\s_][^>]*)?>")
 
@@ -26,8 +27,14 @@ class Token(NamedTuple):
     is_html: bool
 
 
-class Block(NamedTuple):
-    """Text between two tags: its words joined by blanks, and where each word stands in it and in the page."""
+class TextBetweenTags(NamedTuple):
+    """Words of a page that no tag parts.
+
+    Args:
+        text: The words, joined by blanks.
+        starts: The position of each word in ``text``.
+        numbers: The number of each word among the tokens of the page.
+    """
 
     text: str
     starts: list[int]
@@ -38,16 +45,18 @@ class Block(NamedTuple):
 class NaturalQuestions:
     """The files of the Natural Questions (v1.0, JSON lines, plain or gzipped) as a source of labelled sentences.
 
-    A sentence has label 4 if it is in a long answer and shares a word with an annotated short answer; 3 if it is in a
-    long answer only, even where it happens to contain the words of a short answer; 2 if it is outside and contains
-    them; 1 otherwise (TA-10). The answers of several annotators are united: a question counts as soon as one of
-    them gave both kinds of answer. The official question list has such a question that one of five answered.
-    Questions without a long or a short answer, also those answered by yes or no, are left out.
+    A sentence has label 4 if it is in a long answer and shares a word with an annotated short answer. It has label 3 if
+    it is in a long answer but shares no word with an annotated short answer, even where it happens to contain the same
+    words. It has label 2 if it is outside and contains the words of a short answer, and label 1 otherwise (TA-10).
+
+    The answers of several annotators are united: a question counts as soon as one of them gave both kinds of answer.
+    The official question list has such a question, which one of five annotators answered. Questions without a long or
+    a short answer are left out, and so are those that are answered by yes or no.
 
     Args:
-        train: The train files, or the folder that has them.
+        train: The train files, or the folder of these files.
         dev: The dev files, or their folder.
-        casefold: Whether label 2 disregards upper and lower case.
+        casefold: Whether upper and lower case make no difference for label 2.
     """
 
     train: Sequence[str] | str = ()
@@ -58,7 +67,6 @@ class NaturalQuestions:
     records_per_shard: ClassVar[int] = 1000
 
     def __post_init__(self):
-        """Refuses files that do not exist."""
         for part in ("train", "dev"):
             object.__setattr__(self, part, source_files(getattr(self, part), ".jsonl"))
 
@@ -67,11 +75,11 @@ class NaturalQuestions:
         return [("train", path) for path in self.train] + [("dev", path) for path in self.dev]
 
     def settings(self) -> dict[str, Any]:
-        """Returns what changes the labels."""
+        """Returns the settings that change the labels; the plan of a build records them."""
         return {"source": "natural-questions", "halve_by": self.halve_by, "casefold": self.casefold}
 
     def records(self, number: int) -> Iterator[tuple[str, str]]:
-        """Yields the lines of one file after their places, without looking into them."""
+        """Yields the unparsed lines of one file after their places."""
         return numbered_lines(self.files()[number][1])
 
     def page(self, number: int, where: str, record: str) -> Page | None:
@@ -95,22 +103,26 @@ def question_page(where: str, record: dict, part: str, casefold: bool = False) -
             return None
         tokens = _tokens(record)
         _check_spans(where, [*long, *short], len(tokens))
-        answers = Answers((_words(tokens[start:end]) for start, end in short), casefold)
+        answers = ShortAnswers((_words(tokens[start:end]) for start, end in short), casefold)
         sentences, labels = _labelled(tokens, long, short, answers)
         qid, query = str(record["example_id"]), record["question_text"]
     except (KeyError, TypeError, AttributeError) as err:
         raise ValueError(f"{where}: not a question of the original Natural Questions ({err!r})") from err
-    return Page(qid, part, sentences, [Asked(qid, query, labels)], qid) if answers else None
+    return Page(qid, part, sentences, [LabelledQuestion(qid, query, labels)], qid) if answers else None
 
 
 def source_files(paths: Sequence[str | Path] | str | Path, suffix: str) -> tuple[str, ...]:
-    """Returns the files that are meant: a folder's own in order of name, plain or gzipped, or those that are listed.
+    """Returns the files that a user names, as a list or by their folder; those of a folder in order of name.
+
+    Args:
+        paths: Files, plain or gzipped, and folders.
+        suffix: The ending of the files that are taken from a folder, such as ``".jsonl"``.
 
     Raises:
-        FileNotFoundError: If one does not exist, or the folder has none.
+        FileNotFoundError: If a file does not exist, or no folder has such a file.
     """
     listed = [Path(path).expanduser() for path in ([paths] if isinstance(paths, str | Path) else paths)]
-    # Not what editors leave behind, such as dev.json~.
+    # These patterns leave out the backup files of editors, such as dev.json~.
     own = {path: sorted([*path.glob(f"*{suffix}"), *path.glob(f"*{suffix}.gz")]) for path in listed if path.is_dir()}
     found = tuple(str(one) for path in listed for one in own.get(path, [path]))
     missing = [path for path in found if not Path(path).is_file()]
@@ -148,7 +160,7 @@ def _words(tokens: list[Token]) -> str:
     return " ".join(token.text for token in tokens if not token.is_html)
 
 
-def _blocks(tokens: list[Token]) -> Iterator[Block]:
+def _texts_between_tags(tokens: list[Token]) -> Iterator[TextBetweenTags]:
     numbers: list[int] = []
     for number, token in enumerate(chain(tokens, [Token("", True)])):
         if not token.is_html:
@@ -156,13 +168,13 @@ def _blocks(tokens: list[Token]) -> Iterator[Block]:
         elif numbers and not CELL.fullmatch(token.text):
             words = [tokens[n].text for n in numbers]
             lengths = accumulate((len(word) + 1 for word in words), initial=0)
-            yield Block(" ".join(words), list(lengths)[:-1], numbers)
+            yield TextBetweenTags(" ".join(words), list(lengths)[:-1], numbers)
             numbers = []
 
 
-def _labelled(tokens: list[Token], long: list[Span], short: list[Span], answers: Answers) -> tuple[list[str], str]:
+def _labelled(tokens: list[Token], long: list[Span], short: list[Span], answers: ShortAnswers) -> tuple[list[str], str]:
     sentences, labels = [], []
-    for block in _blocks(tokens):
+    for block in _texts_between_tags(tokens):
         for start, end in sentence_spans(block.text):
             first, stop = bisect_left(block.starts, start), bisect_left(block.starts, end)
             numbers = block.numbers[first:stop]

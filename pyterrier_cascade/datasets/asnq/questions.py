@@ -1,12 +1,17 @@
-"""Questions with their candidates, one at a time, and as a frame."""
+"""Questions of ASNQ with their candidates: read from the official files one at a time, and collected in frames."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from pathlib import Path
 from typing import NamedTuple
 
 import pandas as pd
 
-from pyterrier_cascade.datasets.asnq.page import ANSWER
+from pyterrier_cascade.datasets.asnq.labelling import ANSWER, DIGITS
 from pyterrier_cascade.datasets.collection import Split
+from pyterrier_cascade.datasets.docnos import hashed_docnos
+from pyterrier_cascade.text_files import numbered_lines
 
 COLUMNS = ["qid", "query", "docno", "text", "label", "asnq_label"]
 
@@ -15,9 +20,9 @@ class Question(NamedTuple):
     """A question and its candidates.
 
     Args:
-        qid: Its identifier.
-        query: Its text.
-        group: What must not be divided between dev and test: the question itself, or its article.
+        qid: The identifier.
+        query: The text.
+        group: The key by which dev is halved: questions of one group, such as an article, stay together.
         docnos: The identifiers of the sentences.
         texts: The sentences.
         labels: Their four-way labels, 1 to 4.
@@ -31,9 +36,42 @@ class Question(NamedTuple):
     labels: list[int]
 
     def take(self, positions: list[int]) -> "Question":
-        """Returns the question with only some of its candidates."""
+        """Returns the question with the candidates at some positions only."""
         docnos, texts, labels = ([values[p] for p in positions] for values in (self.docnos, self.texts, self.labels))
         return self._replace(docnos=docnos, texts=texts, labels=labels)
+
+
+def read_official(path: str | Path) -> Iterator[Question]:
+    """Yields the questions of an official file, plain or gzipped; one is held in memory at a time.
+
+    The files have no ids. A ``qid`` is the name of the file and the count of the question (``train-00001``). A
+    ``docno`` is a hash of the sentence, with a count where a question repeats a sentence. The lines of a question
+    follow each other; if a question occurs again later, it keeps its ``qid``, and its ``docno`` tell the occurrences
+    apart.
+
+    Raises:
+        ValueError: If the file is damaged, a line does not have three columns, or a label is none of 1, 2, 3, 4.
+    """
+    part = Path(path).name.split(".")[0]
+    qids: dict[str, str] = {}
+    occurrences: Counter[str] = Counter()
+    for query, lines in groupby(_official_lines(path), key=lambda line: line[0]):
+        qid = qids.setdefault(query, f"{part}-{len(qids) + 1:05d}")
+        occurrences[qid] += 1
+        _, texts, labels = (list(column) for column in zip(*lines, strict=True))
+        # 64 bits: among the 21 million sentences of ASNQ, two share a hash with a chance of one in 80,000.
+        docnos = hashed_docnos(texts, 16, f"-t{occurrences[qid]}" if occurrences[qid] > 1 else "")
+        yield Question(qid, query, query, docnos, texts, labels)
+
+
+def _official_lines(path: str | Path) -> Iterator[tuple[str, str, int]]:
+    for where, line in numbered_lines(path):
+        columns = line.split("\t")
+        if len(columns) != 3:
+            raise ValueError(f"{where}: {len(columns)} columns instead of question, sentence and label")
+        if columns[2].strip() not in DIGITS:
+            raise ValueError(f"{where}: label {columns[2]!r} is none of 1, 2, 3, 4")
+        yield columns[0], columns[1], int(columns[2])
 
 
 def to_split(questions: Iterable[Question]) -> Split:

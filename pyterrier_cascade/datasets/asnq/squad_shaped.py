@@ -1,6 +1,5 @@
-"""From SQuAD-shaped files to labelled sentences: an ASNQ-like set where ASNQ itself cannot be had."""
+"""Reading SQuAD-shaped files as labelled sentences, for an ASNQ-like set where ASNQ itself is not available."""
 
-import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -8,26 +7,27 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
+from pyterrier_cascade.checks import check_choices
+from pyterrier_cascade.datasets.asnq.built_folder import LabelledQuestion, Page
+from pyterrier_cascade.datasets.asnq.labelling import ShortAnswers, label, sentence_spans
 from pyterrier_cascade.datasets.asnq.natural_questions import source_files
-from pyterrier_cascade.datasets.asnq.page import Answers, Asked, Page, label
-from pyterrier_cascade.datasets.asnq.sentences import sentence_spans
-from pyterrier_cascade.datasets.asnq.split import draw
-from pyterrier_cascade.datasets.files import read_text
+from pyterrier_cascade.datasets.asnq.selection import draw
+from pyterrier_cascade.text_files import read_json
 
 MATCHES = ("text", "offsets")
 Span = tuple[int, int]
 
 
 class Article(NamedTuple):
-    """An article: its name among the files, its title, and what the file says."""
+    """An article: its name, which is unique among the files, its title, and its content in the shape of SQuAD."""
 
     name: str
     title: str
     content: dict
 
 
-class Sentence(NamedTuple):
-    """A sentence: its text, the number of its paragraph, and where it stands there."""
+class ParagraphSentence(NamedTuple):
+    """A sentence: its text, the number of its paragraph, and its start and end in that paragraph."""
 
     text: str
     paragraph: int
@@ -39,20 +39,20 @@ class SquadShaped:
     """Files in SQuAD's shape as a source of labelled sentences, after ASNQ's recipe (TA-10).
 
     The document is the article, the long answer is the paragraph that the question was written for, and the short
-    answers are all annotated answers; the label is 1 + (contains a short answer) + 2 x (is in the long answer). An
-    answer that spans two sentences is contained in none, so with ``match="text"`` some questions have no answer
-    sentence. Questions marked ``is_impossible`` or without answers are left out.
+    answers are all annotated answers. The label is 1 + (contains a short answer) + 2 x (is in the long answer). No
+    sentence contains an answer that spans two sentences, so with ``match="text"`` some questions have no answer
+    sentence. Questions that are marked ``is_impossible`` or have no answers are left out.
 
     Train and dev share no article, whichever file it is in: some titles are drawn for dev.
 
     Args:
         paths: The files, plain or gzipped, or a folder of them.
         held_out: The fraction of the articles that become dev, rounded up to whole articles.
-        seed: Which ones.
-        match: ``"text"``: a sentence of the long answer has label 4 if it contains an answer. ``"offsets"``: only if
-            it overlaps an annotated place, as in the Natural Questions; use it where ``answer_start`` is more than
-            the first occurrence of the answer.
-        casefold: Whether containing disregards upper and lower case.
+        seed: The seed by which the articles for dev are drawn.
+        match: With ``"text"``, a sentence of the long answer has label 4 if it contains an answer. With ``"offsets"``,
+            it has label 4 only if it overlaps an annotated place, as in the Natural Questions; use this where
+            ``answer_start`` is more than the first occurrence of the answer.
+        casefold: Whether upper and lower case make no difference when a sentence is searched for an answer.
     """
 
     paths: Sequence[str] | str
@@ -65,22 +65,22 @@ class SquadShaped:
     records_per_shard: ClassVar[int] = 8
 
     def __post_init__(self):
-        """Refuses files that do not exist or have one name, and settings without meaning."""
         object.__setattr__(self, "paths", source_files(self.paths, ".json"))
         names = [_stem(path) for path in self.paths]
         if len(set(names)) < len(names):
-            raise ValueError(f"two files of one name among {', '.join(self.paths)}; sentences are named after it")
+            raise ValueError(
+                f"two files of one name among {', '.join(self.paths)}; sentences are named after their file: rename one"
+            )
         if not 0 <= self.held_out <= 1:
             raise ValueError(f"held_out={self.held_out}; it is the fraction of the articles for dev, from 0 to 1")
-        if self.match not in MATCHES:
-            raise ValueError(f"match={self.match!r}; choose among {', '.join(MATCHES)}")
+        check_choices(match=(self.match, MATCHES))
 
     def files(self) -> list[tuple[str, str]]:
         """Returns each file after its part, which depends on the article."""
         return [("train and dev", path) for path in self.paths]
 
     def settings(self) -> dict[str, Any]:
-        """Returns what changes the labels and the parts."""
+        """Returns the settings that change the labels and the parts; the plan of a build records them."""
         names = ("held_out", "seed", "match", "casefold")
         return {"source": "squad-shaped", "halve_by": self.halve_by, **{name: getattr(self, name) for name in names}}
 
@@ -103,11 +103,13 @@ class SquadShaped:
         part = "dev" if record.title in self._dev_titles else "train"
         return Page(record.name, part, [sentence.text for sentence in sentences], questions, record.title)
 
-    def _asked(self, where: str, sentences: list[Sentence], gold: int, context: str, question: dict) -> Asked:
-        answers = Answers((answer["text"] for answer in question["answers"]), self.casefold)
+    def _asked(
+        self, where: str, sentences: list[ParagraphSentence], gold: int, context: str, question: dict
+    ) -> LabelledQuestion:
+        answers = ShortAnswers((answer["text"] for answer in question["answers"]), self.casefold)
         places = _places(where, context, question) if self.match == "offsets" else None
         labels = "".join(str(_label(sentence, gold, answers, places)) for sentence in sentences)
-        return Asked(str(question["id"]), question["question"], labels)
+        return LabelledQuestion(str(question["id"]), question["question"], labels)
 
     @cached_property
     def _dev_titles(self) -> frozenset[str]:
@@ -121,14 +123,13 @@ def articles(path: str) -> Iterator[tuple[str, Article]]:
     Raises:
         ValueError: If the file is damaged or has another shape.
     """
+    record = read_json(path)
     try:
-        for number, content in enumerate(json.loads(read_text(path))["data"]):
+        for number, content in enumerate(record["data"]):
             name = f"{_stem(path)}-{number}"
-            # Files write one title as "Super_Bowl_50" or "Super Bowl 50"; without any the article stands for itself.
+            # Some files write "Super_Bowl_50" and some "Super Bowl 50"; an article without a title takes its own name.
             title = str(content.get("title") or name).replace("_", " ").strip()
             yield f"{path}, article {number}", Article(name, title, content)
-    except json.JSONDecodeError as err:
-        raise ValueError(f"{path}, line {err.lineno}: not JSON ({err.msg} at column {err.colno})") from err
     except (KeyError, TypeError, AttributeError) as err:
         raise ValueError(f"{path}: not 'data', a list of articles, as in SQuAD ({err!r})") from err
 
@@ -137,9 +138,9 @@ def _stem(path: str) -> str:
     return Path(path).name.removesuffix(".gz").removesuffix(".json")
 
 
-def _sentences(paragraphs: list[dict]) -> list[Sentence]:
+def _sentences(paragraphs: list[dict]) -> list[ParagraphSentence]:
     return [
-        Sentence(paragraph["context"][start:end], number, (start, end))
+        ParagraphSentence(paragraph["context"][start:end], number, (start, end))
         for number, paragraph in enumerate(paragraphs)
         for start, end in sentence_spans(paragraph["context"])
     ]
@@ -163,7 +164,7 @@ def _places(where: str, context: str, question: dict) -> list[Span]:
     return places
 
 
-def _label(sentence: Sentence, gold: int, answers: Answers, places: list[Span] | None) -> int:
+def _label(sentence: ParagraphSentence, gold: int, answers: ShortAnswers, places: list[Span] | None) -> int:
     in_long = sentence.paragraph == gold
     if in_long and places is not None:
         return label(True, any(start < sentence.span[1] and end > sentence.span[0] for start, end in places))

@@ -133,7 +133,7 @@ def test_wrong_shape(tmp_path, text, message):
 def test_cut_gzip(path, tmp_path):
     cut = tmp_path / "cut.json.gz"
     cut.write_bytes(gzip.compress(path.read_bytes())[:-20])
-    with pytest.raises(ValueError, match=r"cut.json.gz is not a whole gzip file"):
+    with pytest.raises(ValueError, match=r"cut\.json\.gz: damaged \(Compressed file ended before"):
         pages(SquadShaped([cut]))
 
 
@@ -141,7 +141,7 @@ def test_cut_gzip(path, tmp_path):
     "options, message",
     [
         ({"held_out": 1.5}, "held_out=1.5; it is the fraction of the articles for dev, from 0 to 1"),
-        ({"match": "exact"}, "match='exact'; choose among text, offsets"),
+        ({"match": "exact"}, "match must be one of text, offsets, not 'exact' (did you mean 'text'?)"),
     ],
 )
 def test_settings_without_meaning(path, options, message):

@@ -4,8 +4,8 @@ import pyterrier as pt
 import pytest
 from pandas.testing import assert_frame_equal
 
-from pyterrier_cascade.datasets.asnq import count_labels, label_table, select_negatives
-from pyterrier_cascade.datasets.asnq.split import draw, halves
+from pyterrier_cascade.datasets.asnq import select_negatives
+from pyterrier_cascade.datasets.asnq.selection import draw, halves, read_question_lists
 
 
 @pytest.fixture
@@ -96,25 +96,6 @@ def test_frames_without_these_labels(candidates):
         select_negatives(candidates.drop(columns="asnq_label"), (1, 2))
 
 
-def test_counting(candidates):
-    counts = count_labels(candidates[candidates["asnq_label"] != 2])
-    assert counts["questions"] == 20 and counts["2"] == 0
-    assert counts["1"] == (candidates["asnq_label"] == 1).sum()
-
-
-def test_the_published_table():
-    """TA-10, TA-11."""
-    published = {
-        "train": {"1": 19_446_120, "2": 428_122, "3": 442_140, "4": 61_186, "questions": 57_242},
-        "dev": {"1": 870_404, "2": 25_814, "3": 29_558, "4": 4_286, "questions": 2_672},
-    }
-    table = label_table(published)
-    assert table.loc["pairs", ["train", "dev"]].tolist() == [20_377_568, 930_062]
-    assert table["in long answer"].tolist()[:4] == ["no", "no", "yes", "yes"]
-    assert table["has short answer"].tolist()[:4] == ["no", "yes", "no", "yes"]
-    assert table["dev"].tolist() == [870_404, 25_814, 29_558, 4_286, 930_062, 2_672]
-
-
 @pytest.mark.parametrize("n", [0, 1, 2, 7, 2672])
 def test_halves(n):
     keys = [f"question {i}" for i in range(n)]
@@ -127,3 +108,13 @@ def test_halves(n):
 
 def test_draw_is_the_same_on_every_machine():
     assert "".join(draw("abcdefgh", seed=0)) == "adbfeghc"
+
+
+def test_published_lists(shared_data):
+    """CT-37."""
+    lists = read_question_lists(shared_data / "asnq_questions")
+    assert {split: len(questions) for split, questions in lists.items()} == {
+        "train": 57242,
+        "dev": 1336,
+        "test": 1336,
+    }

@@ -9,9 +9,8 @@ import pytest
 from pandas.testing import assert_frame_equal
 
 from pyterrier_cascade.datasets.asnq import NaturalQuestions, SquadShaped, build, count_labels, select_negatives
-from pyterrier_cascade.datasets.asnq.official import read_official
-from pyterrier_cascade.datasets.asnq.split import read_question_lists
-from tests.datasets.asnq_files import few_questions, write_lines
+from pyterrier_cascade.datasets.asnq.selection import read_question_lists
+from tests.datasets.asnq.asnq_files import few_questions, write_lines
 
 SIZES = {"train": 57242, "dev": 1336, "test": 1336}  # CT-37
 
@@ -124,19 +123,6 @@ def test_cut_official_file(official):
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(ValueError, match=r"train.tsv.gz: damaged after line \d+ \(Compressed file ended before"):
         load("asnq/train", official).get_candidates()
-
-
-def test_official_file_is_streamed(tmp_path):
-    path = write_lines(tmp_path / "train.tsv", ["q\ta\t4", "r\tb\t1", "s\tc\tbad"])
-    first = next(read_official(path))
-    assert (first.qid, first.texts, first.labels) == ("train-00001", ["a"], [4])
-    with pytest.raises(ValueError, match="line 3: label 'bad'"):
-        list(read_official(path))
-
-
-def test_published_lists(shared_data):
-    lists = read_question_lists(shared_data / "asnq_questions")
-    assert {split: len(questions) for split, questions in lists.items()} == SIZES
 
 
 def test_split_by_the_published_lists(shared_data, tmp_path):
@@ -296,7 +282,7 @@ def test_it_is_a_value(built, lists):
 def test_iterating_reads_no_further_than_asked(built):
     (built / "00001-00000.jsonl.gz").write_bytes(gzip.compress(b""))
     collection = load("asnq-like/train", built).collection
-    with pytest.raises(ValueError, match=r"00001-00000.jsonl.gz is missing or not of its"):
+    with pytest.raises(ValueError, match=r"00001-00000.jsonl.gz is missing or does not have its"):
         next(collection.iter_questions("train"))
 
 
@@ -316,3 +302,11 @@ def test_folders_that_do_not_exist(options):
 def test_negatives_are_checked_at_the_door():
     with pytest.raises(ValueError, match=r"negatives=.*: 4 is not one of the labels 1, 2, 3"):
         pt.get_dataset("as2:asnq/dev", negatives=(4,))
+
+
+def test_a_damaged_shard_is_named(built):
+    shard = built / "00000-00000.jsonl.gz"
+    size = shard.stat().st_size
+    shard.write_bytes(shard.read_bytes() + b"x")
+    with pytest.raises(ValueError, match=f"{shard} is missing or does not have its {size} bytes"):
+        load("asnq-like/train", built).get_candidates()

@@ -11,8 +11,8 @@ import pyterrier as pt
 import pytest
 
 from pyterrier_cascade.datasets.asnq import NaturalQuestions, SquadShaped, build
-from pyterrier_cascade.datasets.asnq.shards import MANIFEST, read_manifest
-from tests.datasets.asnq_files import contents, few_questions, write_lines
+from pyterrier_cascade.datasets.asnq.built_folder import MANIFEST, read_manifest
+from tests.datasets.asnq.asnq_files import contents, few_questions, write_lines
 
 
 @pytest.fixture
@@ -245,6 +245,14 @@ def test_another_build_in_the_same_folder(questions, tmp_path):
     assert read_manifest(built)["shards"]
 
 
+@pytest.mark.parametrize("option", ["processes", "records_per_shard"])
+@pytest.mark.parametrize("value", [0, -1, 1.5, True])
+def test_numbers_without_meaning(questions, tmp_path, option, value):
+    with pytest.raises(ValueError, match=f"{option}={value!r}; give a whole number from 1"):
+        silently(source(questions), tmp_path / "built", **{option: value})
+    assert not (tmp_path / "built").exists()
+
+
 def test_a_folder_of_someone_else(questions, tmp_path):
     with pytest.raises(ValueError) as err:
         silently(source(questions), questions)
@@ -277,42 +285,6 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
         [sys.executable, "-c", code, path, tmp_path / "built"], capture_output=True, text=True, check=True
     )
     assert int(done.stdout) < 30_000  # kilobytes, of a file of 100 megabytes
-
-
-@pytest.mark.parametrize(
-    "damage", ["missing", "longer", "not JSON", "labels", "another label", "format", "cut manifest"]
-)
-def test_damaged_folder(questions, tmp_path, damage):
-    folder = tmp_path / "built"
-    silently(source(questions), folder)
-    shard = folder / "00000-00000.jsonl.gz"
-    lines = gzip.decompress(shard.read_bytes()).decode().splitlines()
-    message = f"{shard} is missing or not of its {shard.stat().st_size} bytes; copy or build the folder again"
-    if damage == "missing":
-        shard.unlink()
-    elif damage == "longer":
-        shard.write_bytes(shard.read_bytes() + b"x")
-    elif damage == "cut manifest":
-        path = folder / MANIFEST
-        path.write_bytes(path.read_bytes()[:-20])
-        message = f"{path}: not JSON ("
-    elif damage == "format":
-        meta = json.loads((folder / MANIFEST).read_text())
-        (folder / MANIFEST).write_text(json.dumps({**meta, "version": 3}))
-        message = f"{folder / MANIFEST} has format 'asnq-like', version 3; this version reads format 'asnq-like', versi"
-    else:
-        labels = {"labels": '"432"', "another label": '"4521"'}
-        lines[1] = lines[1][:30] if damage == "not JSON" else lines[1].replace('"4321"', labels[damage])
-        write_lines(shard, lines)
-        manifest = json.loads((folder / MANIFEST).read_text())
-        manifest["shards"][0]["bytes"] = shard.stat().st_size
-        (folder / MANIFEST).write_text(json.dumps(manifest))
-        message = f"{shard}, line 2: not " + (
-            "JSON (" if damage == "not JSON" else "a page of a built folder (labels a"
-        )
-    with pytest.raises(ValueError) as err:
-        pt.get_dataset("as2:asnq-like/train", folder=folder).get_candidates()
-    assert str(err.value).startswith(message)
 
 
 def test_squad_shaped_in_several_processes(tmp_path, squad_record):

@@ -5,10 +5,10 @@ from collections import Counter
 import pytest
 
 from pyterrier_cascade.datasets.asnq import NaturalQuestions
-from pyterrier_cascade.datasets.asnq.lines import numbered_lines, parse_json
 from pyterrier_cascade.datasets.asnq.natural_questions import question_page
-from pyterrier_cascade.datasets.asnq.split import read_question_lists
-from tests.datasets.asnq_files import nq_record
+from pyterrier_cascade.datasets.asnq.selection import read_question_lists
+from pyterrier_cascade.text_files import parse_json
+from tests.datasets.asnq.asnq_files import nq_record
 
 # Read off the five pages by hand: how many sentences of the long answer lack the short one, the sentences of label 4
 # and those of label 2. The table answers with a row, and names the same day in another table.
@@ -198,20 +198,6 @@ def test_missing_files(tmp_path):
     assert str(err.value) == f"there is no file {tmp_path}/a.jsonl; name existing files, or a folder of *.jsonl*"
     with pytest.raises(FileNotFoundError, match=r"there is no file .*/\*.jsonl\*; name"):
         NaturalQuestions(dev=tmp_path)
-
-
-def test_lines_end_at_line_feeds_only(tmp_path):
-    path = tmp_path / "a.jsonl"
-    path.write_bytes("\ufeffone\u2028still\r\ntwo\x0b\n\nlast".encode())
-    assert list(numbered_lines(path)) == [
-        (f"{path}, line 1", "one\u2028still"),
-        (f"{path}, line 2", "two\x0b"),
-        (f"{path}, line 3", ""),
-        (f"{path}, line 4", "last"),
-    ]
-    path.write_bytes(b"one\n\xff\n")
-    with pytest.raises(ValueError, match=r"a.jsonl, line 2: not UTF-8 text \(invalid start byte at byte 0\)"):
-        list(numbered_lines(path))
 
 
 def test_repeated_sentences_keep_their_places():

@@ -1,0 +1,181 @@
+"""The folder that :func:`build` fills: shards of labelled pages, and a manifest that is written last.
+
+Each file is there whole or not at all, so a folder with a manifest is complete.
+"""
+
+import gzip
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from pyterrier_cascade.datasets.asnq.labelling import DIGITS
+from pyterrier_cascade.store.publish import sync
+from pyterrier_cascade.text_files import numbered_lines, parse_json, read_json
+
+PLAN = "plan.json"
+MANIFEST = "manifest.json"
+FORMAT = {"format": "asnq-like", "version": 2}
+TEMPORARY = ".tmp-"
+
+Counts = dict[str, Counter]
+
+
+class LabelledQuestion(NamedTuple):
+    """A question about a page, and its labels: one digit, 1 to 4, for each sentence of the page."""
+
+    qid: str
+    query: str
+    labels: str
+
+
+class Page(NamedTuple):
+    """A document cut into sentences, with its questions.
+
+    Args:
+        name: The identifier of the page; the ``docno`` of its sentence i is ``<name>-<i>``.
+        part: ``train`` or ``dev``.
+        sentences: The text.
+        questions: The questions, with labels for these sentences.
+        article: The subject: pages of one article are never divided between dev and test.
+    """
+
+    name: str
+    part: str
+    sentences: list[str]
+    questions: list[LabelledQuestion]
+    article: str
+
+    def to_line(self) -> str:
+        """Returns the page as one line of JSON; it is ASCII, so that text with lone surrogates survives too."""
+        return json.dumps(self, separators=(",", ":")) + "\n"
+
+    @classmethod
+    def from_line(cls, where: str, line: str) -> "Page":
+        """Returns the page that :meth:`to_line` wrote.
+
+        Raises:
+            ValueError: If the line is no such page; the message starts with ``where``.
+        """
+        value = parse_json(where, line)
+        try:
+            name, part, sentences, questions, article = value
+            page = cls(name, part, sentences, [LabelledQuestion(*question) for question in questions], article)
+            whole = all(
+                len(question.labels) == len(sentences) and set(question.labels) <= DIGITS for question in page.questions
+            )
+        except (TypeError, ValueError) as err:
+            raise ValueError(f"{where}: not a page of a built folder ({err}); build it again") from err
+        if not whole:
+            raise ValueError(
+                f"{where}: not a page of a built folder (labels are missing or none of 1, 2, 3, 4); build it again"
+            )
+        return page
+
+
+def add_page(counts: Counts, page: Page) -> None:
+    """Adds a page to the counts, which hold for each part the number of ``questions`` and of pairs with each label."""
+    counter = counts.setdefault(page.part, Counter())
+    for question in page.questions:
+        counter.update(question.labels)
+    counter["questions"] += len(page.questions)
+
+
+def total_counts(many: Iterable[Mapping[str, Mapping[str, int]]]) -> Counts:
+    """Returns the sum of the counts of several shards."""
+    counts: Counts = {}
+    for one in many:
+        for part, counter in one.items():
+            counts.setdefault(part, Counter()).update(counter)
+    return counts
+
+
+def write_shard(path: Path, pages: Iterable[Page]) -> dict[str, Any]:
+    """Writes pages one after the other and returns their entry in the manifest.
+
+    The file appears when it is whole. The same pages give the same bytes.
+    """
+    counts: Counts = {}
+
+    def write(file: IO[bytes]) -> None:
+        with gzip.GzipFile(filename="", mode="wb", fileobj=file, compresslevel=6, mtime=0) as out:
+            for page in pages:
+                add_page(counts, page)
+                out.write(page.to_line().encode("ascii"))
+
+    _publish(path, write)
+    return _entry(path, counts)
+
+
+def describe_shard(path: Path) -> dict[str, Any]:
+    """Returns the manifest's entry of a shard that exists; the shard is read from end to end."""
+    counts: Counts = {}
+    for page in read_shard(path):
+        add_page(counts, page)
+    return _entry(path, counts)
+
+
+def read_shard(path: Path) -> Iterator[Page]:
+    """Yields the pages of a shard.
+
+    Raises:
+        ValueError: If the shard is damaged.
+    """
+    return (Page.from_line(where, line) for where, line in numbered_lines(path))
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Writes a value as JSON; the file appears when it is whole."""
+    _publish(path, lambda file: file.write(json.dumps(value, indent=1, sort_keys=True).encode()))
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Returns the manifest of a finished folder, and checks the sizes of its shards.
+
+    Raises:
+        FileNotFoundError: If the folder is not finished.
+        ValueError: If the manifest is of another kind, or a shard is missing or does not have its size.
+    """
+    path = folder / MANIFEST
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{folder} is not a finished ASNQ-like folder: {MANIFEST}, which is written last, is missing; run the same "
+            f"build again to complete it"
+        )
+    manifest = read_json(path)
+    if {key: manifest.get(key) for key in FORMAT} != FORMAT:
+        seen = ", ".join(f"{key} {manifest.get(key)!r}" for key in FORMAT)
+        wanted = ", ".join(f"{key} {value!r}" for key, value in FORMAT.items())
+        raise ValueError(f"{path} has {seen}; this version of the package reads {wanted}; build the folder again")
+    for shard in manifest["shards"]:
+        file = folder / shard["name"]
+        if not file.is_file() or file.stat().st_size != shard["bytes"]:
+            raise ValueError(
+                f"{file} is missing or does not have its {shard['bytes']} bytes; copy or build the folder again"
+            )
+    return manifest
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Removes the half-written files of a build that was killed."""
+    for path in folder.glob(f"{TEMPORARY}*"):
+        path.unlink(missing_ok=True)
+
+
+def _entry(path: Path, counts: Counts) -> dict[str, Any]:
+    ordered = {part: dict(sorted(counter.items())) for part, counter in sorted(counts.items())}
+    return {"name": path.name, "bytes": path.stat().st_size, "counts": ordered}
+
+
+def _publish(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
+    part = path.with_name(f"{TEMPORARY}{path.name}-{os.getpid()}")
+    try:
+        with open(part, "wb") as file:
+            write(file)
+        sync(part)
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+    sync(path.parent)
