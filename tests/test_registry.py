@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pyterrier_cascade import Cascade, CrossEncoder, DCBERT, HierarchicalRanker, SequentialReranker, registry
+from pyterrier_cascade import DCBERT, Cascade, CrossEncoder, HierarchicalRanker, SequentialReranker, registry
 from pyterrier_cascade.ranker import Ranker
 
 PACKAGE = Path(registry.__file__).parent
