@@ -1,9 +1,11 @@
 """The house: public names, rings of imports, lint, and commands that are those of the README."""
 
 import ast
+import graphlib
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -12,9 +14,6 @@ import pyterrier_cascade
 
 PROJECT = Path(__file__).parents[1]
 PACKAGE = PROJECT / "pyterrier_cascade"
-PAPERS = {"cascade", "crossencoder", "dcbert", "hierarchical", "tanda"}
-# One paper's method built on another's: SR and CT share heads and pruning.
-BUILT_ON = {("cascade", "crossencoder"), ("crossencoder", "cascade")}
 
 
 def imports(path: Path) -> set[str]:
@@ -49,7 +48,18 @@ def test_importing_is_cheap(statement):
     assert done.stdout.strip() == "[]", done.stderr
 
 
-TENSORS = [*(PACKAGE / "encoder").rglob("*.py"), *(PACKAGE / "training").rglob("*.py"), *PACKAGE.rglob("model.py")]
+PAPERS = ("cascade", "crossencoder", "dcbert", "hierarchical", "tanda")
+OUTER = ("cli", "registry.py", "__init__.py", "__main__.py")
+"""The rooms that know all papers: the command line, and the table that names them."""
+
+NUMBERS = ["groups", "grid", "policy", "pruning", "rank_measures", "ranking"]
+TENSORS = [
+    *(PACKAGE / "encoder").rglob("*.py"),
+    *(PACKAGE / "training").rglob("*.py"),
+    *(PACKAGE / "early_exit" / "rules").rglob("*.py"),
+    *(PACKAGE / "early_exit" / f"{name}.py" for name in NUMBERS),
+    *PACKAGE.rglob("model.py"),
+]
 
 
 @pytest.mark.parametrize("path", TENSORS, ids=lambda path: str(path.relative_to(PACKAGE)))
@@ -60,11 +70,32 @@ def test_tensors_know_neither_pandas_nor_pyterrier(path):
     assert not imports(path) & outer
 
 
-def test_papers_do_not_import_each_other():
-    for paper in PAPERS:
-        for path in (PACKAGE / paper).rglob("*.py"):
-            others = {m.split(".")[1] for m in imports(path) if m.startswith("pyterrier_cascade.")} & PAPERS - {paper}
-            assert all((paper, other) in BUILT_ON for other in others), path
+def papers_of(path: Path) -> set[str]:
+    """The papers that a file imports."""
+    return {m.split(".")[1] for m in imports(path) if m.startswith("pyterrier_cascade.")} & set(PAPERS)
+
+
+def test_shared_ground_imports_no_paper():
+    shared = [p for p in PACKAGE.rglob("*.py") if p.relative_to(PACKAGE).parts[0] not in (*PAPERS, *OUTER)]
+    assert len(shared) > 50
+    assert {str(path.relative_to(PACKAGE)): papers_of(path) for path in shared if papers_of(path)} == {}
+
+
+def test_papers_import_each_other_in_no_cycle():
+    built_on = {
+        paper: set().union(*(papers_of(path) for path in (PACKAGE / paper).rglob("*.py"))) - {paper} for paper in PAPERS
+    }
+    assert list(graphlib.TopologicalSorter(built_on).static_order())
+
+
+def test_a_class_name_means_one_class():
+    names = Counter(
+        node.name
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+    )
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 @pytest.mark.parametrize("command", [["check"], ["format", "--check"]], ids=" ".join)
