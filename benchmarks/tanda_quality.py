@@ -31,7 +31,7 @@ from pyterrier_cascade import CrossEncoder, FineTune, Tanda, Training
 from pyterrier_cascade.datasets.asnq import SquadShaped, build, select_negatives
 from pyterrier_cascade.datasets.squad import RELEASES
 from pyterrier_cascade.tanda.noise import drops, flipped
-from pyterrier_cascade.tanda.overlap import shared
+from pyterrier_cascade.tanda.overlap import common_questions
 from pyterrier_cascade.training import batches
 
 SHARED = Path(os.environ.get("PTC_SHARED", "../shared"))
@@ -47,7 +47,7 @@ def transfer_set(folder: str, labels: list[int], n_questions: int, test: pd.Data
     candidates = data.get_candidates()
     drawn = np.random.default_rng(0).permutation(candidates["qid"].unique())[:n_questions]
     sample = candidates[candidates["qid"].isin(set(drawn))]
-    return select_negatives(sample[~sample["query"].isin(shared(sample, test).keys())], labels)
+    return select_negatives(sample[~sample["query"].isin(common_questions(sample, test).keys())], labels)
 
 
 def rows_of(path: str) -> list[dict]:

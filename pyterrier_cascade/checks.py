@@ -53,12 +53,12 @@ class KnownSettings:
         return list(inspect.signature(cls.__init__).parameters)[1:]
 
 
-def warn_user(message: str) -> None:
+def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
     """Warns at the line of the user's own code, however deep inside this package and PyTerrier the warning arises."""
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and _is_library(frame.f_globals.get("__name__", "")):
         frame, level = frame.f_back, level + 1
-    warnings.warn(message, stacklevel=level)
+    warnings.warn(message, category, stacklevel=level)
 
 
 def _is_library(module: str) -> bool:

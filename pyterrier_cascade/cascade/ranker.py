@@ -198,7 +198,7 @@ class Cascade(EarlyExitRanker, PairRanker):
             measure_dev=measure_dev if dev is not None else None,
             dev=frames.digest([dev, dev_qrels], self.text_field, self._limit()),
             verbose=self.verbose,
-            parts_rest=settings.heads == "sampled",
+            unused_parameters=settings.heads == "sampled",
         )
         record = TrainedOn.of(questions, labels, settings)
         self.model.mark_fitted(history, record)

@@ -1,1 +1,1 @@
-"""Beyond one machine: query blocks and shards over a pool of workers."""
+"""Ranking on several processes or machines: the workers of a pool take blocks of queries."""

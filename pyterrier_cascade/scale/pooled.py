@@ -1,4 +1,4 @@
-"""A pipeline's reranking part, block by block on the workers of a pool."""
+"""A transformer whose blocks of queries are ranked by the workers of a pool."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,30 +13,30 @@ from pyterrier_cascade.ranker import HELP_URL
 
 
 @dataclass(frozen=True)
-class Ranking:
-    """What a worker does with a block: a value that can be run twice with the same result.
+class RankBlock:
+    """The work on one block. A worker may run it twice, with the same result.
 
     Attributes:
-        transformer: What ranks.
+        transformer: The transformer that ranks the block.
     """
 
     transformer: pt.Transformer
 
     def __call__(self, block: pd.DataFrame) -> pd.DataFrame:
-        """Returns the block's results."""
+        """Returns the results of a block, a frame with all candidates of some queries."""
         return self.transformer(block)
 
 
 class Pooled(pt.Transformer):
-    """A transformer that runs on a pool: each worker ranks some of the queries; ``pool(transformer)`` makes it.
+    """A transformer that runs on a pool: each worker ranks some of the queries. ``pool(transformer)`` makes it.
 
-    Rows come back as the transformer alone would give them, in its order. It may be any pipeline that treats each query
-    by itself: rankers, stages, loaders of texts.
+    The result has the same rows in the same order as that of the transformer alone. The transformer may be any pipeline
+    that treats each query by itself: rankers, stages, text loaders.
 
     Args:
-        transformer: What ranks.
-        pool: Whose ``map(work, blocks)`` gives the results in order.
-        rows_per_block: About how many candidates are sent together; a query is never divided.
+        transformer: The transformer to run.
+        pool: The pool; its ``map(work, blocks)`` returns the results in the order of the blocks.
+        rows_per_block: The approximate number of candidates in a block. All candidates of a query are in one block.
     """
 
     def __init__(self, transformer: pt.Transformer, pool: Any, rows_per_block: int = 1_000):
@@ -45,12 +45,16 @@ class Pooled(pt.Transformer):
         self.transformer, self.pool, self.rows_per_block = transformer, pool, rows_per_block
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Returns the results of all queries."""
+        """Returns the results of all queries.
+
+        Args:
+            inp: A frame with the columns that the transformer needs.
+        """
         if not len(inp):
-            # Which columns there will be is known here; no worker is troubled.
+            # An empty frame only asks for the columns of the result, and no worker is needed to find them.
             return self.transformer(inp)
         blocks = list(self._blocks(inp))
-        return pd.concat(self.pool.map(Ranking(self.transformer), blocks), ignore_index=True)
+        return pd.concat(list(self.pool.map(RankBlock(self.transformer), blocks)), ignore_index=True)
 
     def _blocks(self, frame: pd.DataFrame) -> Iterator[pd.DataFrame]:
         blocks = frames.Blocks.of(frame)
@@ -61,16 +65,16 @@ class Pooled(pt.Transformer):
             yield frame.iloc[part]
 
     def compile(self) -> "Pooled":
-        """Returns the compiled transformer on the pool."""
+        """Returns the compiled transformer on the same pool."""
         return Pooled(self.transformer.compile(), self.pool, self.rows_per_block)
 
     def __repr__(self):
-        """Returns what can be typed back in."""
+        """Returns an expression that makes the transformer again."""
         rows = f", rows_per_block={self.rows_per_block}" if self.rows_per_block != 1_000 else ""
         return f"Pooled({self.transformer!r}, {self.pool!r}{rows})"
 
     def __eq__(self, other):
-        """Whether the same is done on the same pool."""
+        """Two are equal if they run equal transformers in blocks of the same size on the same pool."""
         if not isinstance(other, Pooled):
             return NotImplemented
         return (self.transformer, self.pool, self.rows_per_block) == (
@@ -80,11 +84,11 @@ class Pooled(pt.Transformer):
         )
 
     def __hash__(self):
-        """Equal ones hash alike."""
+        """Equal transformers hash alike."""
         return hash((Pooled, self.transformer, self.rows_per_block))
 
     def subtransformers(self) -> dict:
-        """Returns what runs on the workers."""
+        """Returns the transformer that runs on the workers."""
         return {"transformer": self.transformer}
 
     def schematic(self, *, input_columns=None) -> dict[str, Any]:

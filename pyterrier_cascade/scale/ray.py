@@ -1,4 +1,4 @@
-"""Workers on a Ray cluster: a warm model in each, blocks and shards handed out one after the other."""
+"""Workers on a Ray cluster: each worker keeps its model loaded, and takes one block or shard after the other."""
 
 from __future__ import annotations
 
@@ -12,19 +12,17 @@ from typing import Any
 
 import pyterrier as pt
 
+from pyterrier_cascade.checks import is_count, warn_user
+from pyterrier_cascade.optional import require
 from pyterrier_cascade.scale.pooled import Pooled
 
 
 def _ray():
-    try:
-        import ray
-    except ImportError:
-        raise ImportError('RayPool needs ray: pip install "pyterrier_cascade[ray]"') from None
-    return ray
+    return require("ray", "ray", purpose="RayPool")
 
 
 class _Worker:
-    """What an actor holds: the work that it was last given, with the model that this loaded."""
+    """A Ray actor. It keeps the work that it was last given, together with the model that this work loaded."""
 
     def __init__(self):
         self.name, self.work = None, None
@@ -40,12 +38,14 @@ class _Worker:
 
 @dataclass
 class _Unit:
+    """A unit of work: its place in the order, the block or shard, and the number of actors that died on it."""
+
     number: int
     value: Any
     times_lost: int = 0
 
 
-class _Run:
+class _Map:
     """One ``map`` over the actors of a pool."""
 
     def __init__(self, pool: RayPool, work: Callable[[Any], Any]):
@@ -71,7 +71,7 @@ class _Run:
         room = self.pool.in_flight
         while min(self.load) < room:
             unit = self.waiting.popleft() if self.waiting else None
-            # Results that wait for a slow one before them count too, or they would fill the memory.
+            # Finished results that wait for an earlier, slower one count too. Otherwise they could fill the memory.
             if unit is None and len(self.under_way) + len(self.done) < room * len(self.load):
                 unit = next(units, None)
             if unit is None:
@@ -88,12 +88,12 @@ class _Run:
             self.load[place] -= 1
             del self.under_way[ref]
         except self.ray.exceptions.RayError as error:
-            # What was under way there comes first; what waited behind it is not to blame.
+            # The first unit was running on the dead actor. The units behind it only waited and are not counted as lost.
             lost = [self.under_way.pop(one)[1] for one in [*self.under_way] if self.under_way[one][0] == place]
             if lost[0].times_lost == self.pool.retries:
                 raise RuntimeError(
-                    f"block {lost[0].number} lost its worker {self.pool.retries + 1} times, perhaps for want of "
-                    f"memory: take smaller blocks or fewer workers; Ray says: {str(error).splitlines()[0]}"
+                    f"block {lost[0].number} lost its worker {self.pool.retries + 1} times, perhaps because memory was "
+                    f"short: take smaller blocks or fewer workers; Ray says: {str(error).splitlines()[0]}"
                 ) from error
             lost[0].times_lost += 1
             self.waiting.extend(lost)
@@ -106,31 +106,32 @@ class _Run:
         except self.ray.exceptions.RayTaskError as error:
             raise error.cause from error
         for message, category in warned:
-            warnings.warn(message, category, stacklevel=5)
+            warn_user(message, category)
         return result
 
 
 class RayPool:
-    """Ray actors that work on blocks of queries, shards of a cache and parts of a trace::
+    """A pool of Ray actors that work on blocks of queries, shards of a cache and parts of a trace::
 
         with RayPool(8) as pool:
             pipeline = bm25 >> pool(cascade(alpha=0.4))
             cache = dcbert.encode(corpus, "corpus.dc", pool=pool)
             trace = cascade.trace(candidates, "run.trace", pool=pool)
 
-    An actor keeps the model that it has loaded from one call to the next. One that dies is replaced, and what it was
-    doing is done again; results come in order, as if there had been no pool. Folders that workers write must be ones
-    that all machines see.
+    An actor keeps its loaded model from one call to the next. If an actor dies, a new one replaces it and does its work
+    again. Results come in the same order as without a pool. Folders that the workers write must lie where all machines
+    see them.
 
     Args:
-        n_workers: How many actors.
-        address: Of a running cluster, for example ``"auto"`` or ``"ray://host:10001"``. Otherwise the cluster that this
-            process is connected to, or a new one on this machine.
+        n_workers: The number of actors.
+        address: The address of a running cluster, for example ``"auto"`` or ``"ray://host:10001"``. Unless given, the
+            pool uses the cluster that this process is connected to, or starts a new one on this machine.
         cpus: The cores of each actor.
-        gpus: The GPUs of each, or a share of one.
-        in_flight: How many units wait at an actor or are under way there. So much is read ahead, and no more.
-        retries: How often a unit may lose its actor before it is given up.
-        verbose: Whether to show progress.
+        gpus: The GPUs of each actor; it may be a fraction of one GPU.
+        in_flight: The number of units that an actor has at a time: one that it works on, and others that wait. The pool
+            reads no more units ahead than the actors have room for.
+        retries: A unit may lose its actor this many times; the next time is an error.
+        verbose: Whether to show a progress bar.
     """
 
     def __init__(
@@ -145,7 +146,7 @@ class RayPool:
         verbose: bool = False,
     ):
         for name, value, least in (("n_workers", n_workers, 1), ("in_flight", in_flight, 1), ("retries", retries, 0)):
-            if not isinstance(value, int) or value < least:
+            if not is_count(value, least):
                 raise ValueError(f"{name} must be a whole number of {least} or more, not {value!r}")
         self.n_workers, self.address, self.cpus, self.gpus = n_workers, address, cpus, gpus
         self.in_flight, self.retries, self.verbose = in_flight, retries, verbose
@@ -153,7 +154,7 @@ class RayPool:
 
     @property
     def actors(self) -> list:
-        """The actors, made when they are first needed."""
+        """The actors; the first use starts them."""
         if self._actors is None:
             ray = _ray()
             if not ray.is_initialized():
@@ -171,32 +172,35 @@ class RayPool:
                     f"{self.n_workers} workers of {each} {name} need more than the {there.get(name, 0):g} of the "
                     "cluster; take fewer, or give each less"
                 )
-            # Ray lets them wait without a word.
+            # Ray itself lets the actors wait without a message.
             if needed > free.get(name, 0):
-                warnings.warn(
+                warn_user(
                     f"{self.n_workers} workers of {each} {name} wait for room: {free.get(name, 0):g} of the cluster's "
-                    f"{there[name]:g} are free",
-                    stacklevel=5,
+                    f"{there[name]:g} are free"
                 )
 
     def _new(self):
         return _ray().remote(_Worker).options(num_cpus=self.cpus, num_gpus=self.gpus).remote()
 
     def map(self, work: Callable[[Any], Any], units: Iterable[Any]) -> Iterator[Any]:
-        """Yields what ``work`` returns for each unit, in the order of the units, like the built-in ``map``.
+        """Yields the result of ``work`` for each unit, in the order of the units, like the built-in ``map``.
 
         Args:
-            work: What is done; it pickles, and gives the same when it is run twice.
-            units: What it is done to; read as far ahead as there is room.
+            work: The function to run. It must be picklable, and must return the same result when it is run twice.
+            units: The arguments of the function, one for each call. They are read only as far ahead as there is room.
         """
         total = len(units) if hasattr(units, "__len__") else None
         with pt.tqdm(total=total, desc="blocks", unit="block", disable=not self.verbose) as bar:
-            for result in _Run(self, work).results(units):
+            for result in _Map(self, work).results(units):
                 bar.update()
                 yield result
 
     def replace(self, place: int) -> None:
-        """Puts a new actor in the place of one that is dead or out of reach."""
+        """Replaces an actor that is dead or out of reach by a new one.
+
+        Args:
+            place: The number of the actor.
+        """
         _ray().kill(self.actors[place])
         self.actors[place] = self._new()
 
@@ -204,13 +208,13 @@ class RayPool:
         """Returns a transformer that runs on the pool.
 
         Args:
-            transformer: The reranking part of a pipeline.
-            **settings: Those of :class:`~pyterrier_cascade.scale.pooled.Pooled`.
+            transformer: The transformer to run, the reranking part of a pipeline.
+            **settings: Further settings of :class:`~pyterrier_cascade.scale.pooled.Pooled`.
         """
         return Pooled(transformer, self, **settings)
 
     def close(self) -> None:
-        """Ends the actors; the cluster stays. Used again, the pool makes new ones."""
+        """Ends the actors; the cluster keeps running. When the pool is used again, it starts new actors."""
         for actor in self._actors or []:
             _ray().kill(actor)
         self._actors = None
@@ -222,11 +226,11 @@ class RayPool:
         self.close()
 
     def __repr__(self):
-        """Returns what can be typed back in."""
+        """Returns an expression that makes the pool again."""
         more = {"address": None, "cpus": 1, "gpus": 0, "in_flight": 2, "retries": 2, "verbose": False}
         given = [f"{name}={getattr(self, name)!r}" for name, value in more.items() if getattr(self, name) != value]
         return f"RayPool({', '.join([str(self.n_workers), *given])})"
 
     def __getstate__(self):
-        """It pickles without its actors."""
+        """Leaves the actors out of a pickle."""
         return self.__dict__ | {"_actors": None}

@@ -1,4 +1,4 @@
-"""Fine-tuning in a single step, which TANDA is measured against (TA-4)."""
+"""Fine-tuning in a single step, the baseline of TANDA (TA-4)."""
 
 import pandas as pd
 
@@ -6,22 +6,24 @@ from pyterrier_cascade.checks import check_choices
 from pyterrier_cascade.tanda.recipe import Recipe
 
 ON = ("target", "transfer", "union")
+"""The training sets of a single step (TA-4)."""
 
 
 class FineTune(Recipe):
-    """Trains a ranker in one step: on the target, on a transfer set, or on both together.
+    """Trains a ranker in one step: on the target, on a transfer set, or on both together (TA-4).
 
     Args:
-        ranker: What is trained. Its weights are left as they are; afterwards :attr:`ranker` has the new ones.
-        on: ``"target"``, ``"transfer"`` or ``"union"``.
-        transfer: Labelled candidates of a general set, or a dataset that has them; not needed for ``"target"``.
-        rate: The peak learning rate, 1e-6 to 2e-5 in the paper (TA-7).
+        ranker: The ranker to train. Its weights stay as they are; after the training, :attr:`ranker` has the new ones.
+        on: The training set: ``"target"``, ``"transfer"`` or ``"union"``.
+        transfer: Labelled candidates of a general set, or a dataset with ``get_candidates``; not needed for
+            ``"target"``.
+        rate: The peak learning rate; the paper uses 1e-6 to 2e-5 (TA-7).
         epochs: The most epochs.
-        test: The target's test questions, a frame with ``query`` or a dataset. A transfer set that asks one of them is
-            refused.
-        allow_overlap: Take such a transfer set nevertheless.
-        training: Further settings of the training.
-        folder: Where to keep checkpoints.
+        test: The target's test questions, as a frame with ``query`` or a dataset. A transfer set that asks one of them
+            is an error.
+        allow_overlap: Whether the transfer set may ask test questions nevertheless.
+        training: Further settings of the training, such as ``{"negatives": 4}``.
+        folder: The folder for checkpoints, or None to keep none.
     """
 
     def __init__(
@@ -40,17 +42,19 @@ class FineTune(Recipe):
         super().__init__(ranker, folder)
         check_choices(on=(on, ON))
         if on != "target" and transfer is None:
-            raise ValueError(f"on={on!r} needs a transfer set")
+            raise ValueError(f"on={on!r} needs a transfer set: give transfer=...")
         self.on, self.settings = on, dict(learning_rate=rate, epochs=epochs, **(training or {}))
         ranker.with_training(**self.settings)
         self.transfer = None if on == "target" else self.transfer_set(transfer, test, allow_overlap)
 
     def fit_candidates(self, train: pd.DataFrame, dev: pd.DataFrame | None = None) -> "FineTune":
-        """Trains on the lists that ``on`` names, and returns the recipe.
+        """Trains the ranker on the set that ``on`` names, and returns the recipe.
 
         Args:
-            train: The target's training questions: ``qid``, ``query``, ``docno``, the text and ``label``.
-            dev: Its development questions; without them this is an error, because every step stops early by them.
+            train: The candidates of the target's training questions: ``qid``, ``query``, ``docno``, the text and
+                ``label``.
+            dev: The candidates of its development questions. They are required, because the training stops early by
+                them.
         """
         self.begin(train, dev)
         data = {"target": train, "transfer": self.transfer}
@@ -61,11 +65,13 @@ class FineTune(Recipe):
 
 
 def union(transfer: pd.DataFrame, target: pd.DataFrame) -> pd.DataFrame:
-    """Returns both sets as one, on their common columns; the transfer set's ids are marked, so that none meet (TA-4).
+    """Returns the candidates of both sets in one frame, with the columns that both have (TA-4).
+
+    The question ids of the transfer set get a prefix, so that equal ids of the two sets stay different questions.
 
     Args:
-        transfer: Labelled candidates.
-        target: Likewise.
+        transfer: Labelled candidates of the general set.
+        target: Labelled candidates of the target.
     """
     columns = [name for name in target.columns if name in transfer.columns]
     marked = transfer[columns].assign(qid="transfer-" + transfer["qid"].astype(str))

@@ -1,4 +1,4 @@
-"""Pictures of trainings, by matplotlib."""
+"""Plots of a recipe's trainings, drawn by matplotlib."""
 
 import pandas as pd
 
@@ -6,11 +6,11 @@ from pyterrier_cascade.plots import new_axes
 
 
 def course(history: pd.DataFrame, ax=None):
-    """Draws development MAP over epochs, a line for each training of a step, and returns the axes.
+    """Draws development MAP over epochs, with a line for each training of each step, and returns the axes.
 
     Args:
-        history: ``step``, ``epoch``, ``dev_map``; ``layers`` where a step trained several models.
-        ax: Where to draw; a new figure unless given.
+        history: A frame with ``step``, ``epoch`` and ``dev_map``, and with ``layers`` if steps trained several models.
+        ax: The axes to draw on; a new figure unless given.
     """
     ax = new_axes(ax, (6.4, 4))
     measured = history.dropna(subset="dev_map")

@@ -1,4 +1,4 @@
-"""What all recipes share: a ranker, steps of training, and the table of what happened."""
+"""The base of all recipes: a ranker, steps of training, and the history of all steps."""
 
 from abc import abstractmethod
 from pathlib import Path
@@ -14,14 +14,18 @@ NO_DEV = "a recipe stops early in every step, by MAP on the target's development
 
 
 class Recipe(pt.Estimator):
-    """Trains a ranker in one or more steps, and ranks by what came of it.
+    """Trains a ranker in one or more steps, and ranks with the trained ranker.
 
     A subclass implements :meth:`fit_candidates`.
 
     Args:
-        ranker: The ranker to train, any ranker of this package that can be fitted. Its weights stay as they are;
-            afterwards the recipe's :attr:`ranker` has the new ones.
-        folder: Where to keep checkpoints, or None.
+        ranker: The ranker to train, any ranker of this package that can be fitted. Its weights stay as they are.
+        folder: The folder for checkpoints, or None to keep none.
+
+    Attributes:
+        source: The given ranker.
+        ranker: The trained ranker; before the training the given one.
+        steps: The history of each step that was trained.
     """
 
     def __init__(self, ranker, folder: str | None):
@@ -35,21 +39,22 @@ class Recipe(pt.Estimator):
 
     @abstractmethod
     def fit_candidates(self, train: pd.DataFrame, dev: pd.DataFrame | None = None):
-        """Trains on labelled lists and returns the recipe.
+        """Trains on labelled candidates and returns the recipe.
 
         Args:
-            train: The target's training questions: ``qid``, ``query``, ``docno``, the text and ``label``.
-            dev: Its development questions.
+            train: The candidates of the target's training questions: ``qid``, ``query``, ``docno``, the text and
+                ``label``.
+            dev: The candidates of its development questions.
         """
 
     def fit(self, topics_or_res_tr, qrels_tr, topics_or_res_va=None, qrels_va=None):
-        """Trains on retrieved candidates, as ``(retriever >> recipe).fit(...)`` does.
+        """Trains on retrieved candidates, as ``(retriever >> recipe).fit(...)`` does, and returns the recipe.
 
         Args:
-            topics_or_res_tr: Results frame of the target's training queries.
-            qrels_tr: Its judgements.
-            topics_or_res_va: Results frame of the target's development queries.
-            qrels_va: Their judgements.
+            topics_or_res_tr: The results frame of the target's training queries.
+            qrels_tr: The judgements of the training queries.
+            topics_or_res_va: The results frame of the target's development queries.
+            qrels_va: The judgements of the development queries.
         """
         if topics_or_res_va is None or qrels_va is None:
             raise ValueError(NO_DEV)
@@ -57,35 +62,40 @@ class Recipe(pt.Estimator):
         return self.fit_candidates(train, frames.labelled(topics_or_res_va, qrels_va))
 
     def begin(self, train: pd.DataFrame, dev: pd.DataFrame | None) -> None:
-        """Forgets earlier steps; raises where the target's lists are useless, before hours are spent on the transfer.
+        """Checks the target's data before hours are spent on the transfer step, and forgets the steps of earlier fits.
 
         Args:
-            train: The target's training questions.
-            dev: Its development questions.
+            train: The candidates of the target's training questions.
+            dev: The candidates of its development questions.
         """
-        _need(dev)
+        _check_dev(dev)
         for name, frame in (("training", train), ("development", dev)):
             frames.validate(frame, context=self, text_field=self.source.text_field)
             frames.binary(frame, name, self.source.relevant_from)
         self.steps = []
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Returns the candidates as the ranker ranks them."""
+        """Returns the candidates as the trained ranker ranks them.
+
+        Args:
+            inp: A results frame with ``qid``, ``query``, ``docno`` and the text.
+        """
         return self.ranker.transform(inp)
 
     @property
     def history(self) -> pd.DataFrame:
-        """The course of all steps: ``step`` and what ``ranker.history`` has, one below the other."""
+        """The history of all steps, one below the other: the columns of ``ranker.history``, and ``step``."""
         return pd.concat(self.steps, ignore_index=True) if self.steps else pd.DataFrame()
 
     def plot(self, ax=None):
         """Draws development MAP over the epochs of all steps, and returns the axes.
 
-        ``fine_tune.plot(tanda.plot())`` sets one recipe beside another. With the test questions in place of the
-        development ones, and a patience of all epochs, these are the curves of the paper's figure 4 (TA-22).
+        ``fine_tune.plot(tanda.plot())`` draws two recipes on the same axes. If the test questions are given as
+        development questions, and the patience is the number of epochs, the plot shows the curves of the paper's
+        figure 4 (TA-22).
 
         Args:
-            ax: Where to draw; a new figure unless given.
+            ax: The axes to draw on; a new figure unless given.
         """
         from pyterrier_cascade.tanda.plots import course
 
@@ -94,31 +104,31 @@ class Recipe(pt.Estimator):
         return course(self.history, ax)
 
     def trained(self, ranker, step: str, train: pd.DataFrame, dev: pd.DataFrame, settings: dict):
-        """Returns a ranker that goes on from another's weights, with a fresh optimiser, and notes the step.
+        """Trains a copy of a ranker with a fresh optimiser, adds the history to :attr:`steps`, and returns the copy.
 
         Args:
-            ranker: Whose weights to go on from; it keeps them.
+            ranker: The ranker whose weights the training starts from; it keeps these weights.
             step: The name of the step.
-            train: Labelled candidates.
+            train: Labelled candidates to train on.
             dev: Labelled candidates of the target's development questions.
-            settings: Of the training.
+            settings: The settings of the step's training.
         """
-        _need(dev)
+        _check_dev(dev)
         folder = None if self.folder is None else str(self.folder / f"training-{step}")
         ranker = ranker.apart()
-        # On the same weights; the settings are the step's and end with it.
+        # `training` trains the weights of `ranker`. Only `training` has the settings of the step.
         training = ranker.with_training(**{"folder": folder, **settings})
         training.fit_candidates(train, dev)
         self.steps.append(training.history.assign(step=step))
         return ranker
 
     def transfer_set(self, data, test, allow_overlap: bool) -> pd.DataFrame:
-        """Returns the candidates of a transfer set, once they are checked.
+        """Checks a transfer set and returns its candidates.
 
         Args:
-            data: A frame, or a dataset with ``get_candidates``.
+            data: A frame of labelled candidates, or a dataset with ``get_candidates``.
             test: The target's test questions, or None.
-            allow_overlap: Whether the transfer set may ask them.
+            allow_overlap: Whether the transfer set may ask test questions.
         """
         candidates = data.get_candidates() if hasattr(data, "get_candidates") else data
         frames.validate(candidates, context=self, text_field=self.source.text_field)
@@ -128,11 +138,11 @@ class Recipe(pt.Estimator):
         return candidates
 
     def __repr__(self):
-        """Returns what is trained, and how."""
+        """Returns the name of the recipe and the ranker that it trains."""
         return f"<{type(self).__name__} of {self.source!r}>"
 
     def subtransformers(self) -> dict:
-        """Returns no inner transformers: a recipe is one box."""
+        """Returns no inner transformers: PyTerrier draws a recipe as one box."""
         return {}
 
     def schematic(self, *, input_columns=None) -> dict:
@@ -140,6 +150,6 @@ class Recipe(pt.Estimator):
         return {"label": type(self).__name__, "help_url": HELP_URL}
 
 
-def _need(dev: pd.DataFrame | None) -> None:
+def _check_dev(dev: pd.DataFrame | None) -> None:
     if dev is None or not len(dev):
         raise ValueError(NO_DEV)

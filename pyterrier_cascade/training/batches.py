@@ -1,27 +1,30 @@
 """The batches of a whole training, laid out before it starts.
 
-Knowing every batch in advance makes the number of updates exact and lets a training that was killed skip to where it
-stood, whatever the epoch.
+Because every batch is known in advance, the number of updates is exact, and a killed training can skip the batches that
+it has already done.
 """
 
 import numpy as np
 
 POOL = 50
-"""Batches that are sorted by length together: little padding, and still another mixture in every epoch."""
+"""The number of batches whose inputs are sorted by length together.
+
+Sorting keeps padding low. Sorting only a part of the data at a time keeps the batches of every epoch different.
+"""
 
 
 def epoch_batches(
     lengths: np.ndarray, labels: np.ndarray, questions: np.ndarray, *, budget: int, negatives: int | None, seed: int
 ) -> list[list[int]]:
-    """Returns the batches of one epoch, in random order, each of inputs of similar length.
+    """Returns the batches of one epoch as lists of row numbers, in random order; inputs of a batch have similar length.
 
     Args:
         lengths: The tokens of each input, ``(n,)``.
         labels: 0 or 1, ``(n,)``.
         questions: The question of each input as a number, ``(n,)``.
         budget: The most tokens of a batch, pads included.
-        negatives: How many negatives of each question are drawn; all if None.
-        seed: Another one for every epoch.
+        negatives: The number of negatives that are drawn for each question; None takes all.
+        seed: The seed, a different one for every epoch.
     """
     rng = np.random.default_rng(seed)
     rows = rng.permutation(len(lengths))
@@ -36,7 +39,13 @@ def epoch_batches(
 
 
 def sampled(labels: np.ndarray, questions: np.ndarray, negatives: int) -> np.ndarray:
-    """Returns which rows are kept: all positives and the first ``negatives`` negatives of each question."""
+    """Returns a mask of the rows to keep, ``(n,)``: all positives, and each question's first negatives.
+
+    Args:
+        labels: 0 or 1, ``(n,)``.
+        questions: The question of each row as a number, ``(n,)``.
+        negatives: The number of negatives to keep for each question.
+    """
     order = np.lexsort((np.arange(len(labels)), labels, questions))
     first = np.searchsorted(questions[order], questions[order], side="left")
     kept = np.empty(len(labels), dtype=bool)
@@ -45,12 +54,14 @@ def sampled(labels: np.ndarray, questions: np.ndarray, negatives: int) -> np.nda
 
 
 def token_budget(lengths: np.ndarray, budget: int, order: np.ndarray | None = None) -> list[np.ndarray]:
-    """Returns batches of row numbers, each padded to at most ``budget`` tokens (a longer input stands alone).
+    """Returns batches of row numbers; each batch has at most ``budget`` tokens after padding (CT-21).
+
+    An input that is longer than the budget is a batch of its own.
 
     Args:
-        lengths: The tokens of each input, shape ``(n,)``.
+        lengths: The tokens of each input, ``(n,)``.
         budget: The most tokens of a batch, pads included.
-        order: The order in which rows are taken; by length unless given.
+        order: The row numbers in the order in which they fill the batches; by length unless given.
     """
     order = np.argsort(lengths, kind="stable") if order is None else order
     batches, start, longest = [], 0, 0

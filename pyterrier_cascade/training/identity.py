@@ -1,4 +1,4 @@
-"""Which training a folder holds, so that another one there is an error and not a wrong continuation."""
+"""Tells trainings apart, so that a folder with the files of another training is an error and not continued wrongly."""
 
 import hashlib
 import json
@@ -16,15 +16,15 @@ from pyterrier_cascade.training.settings import Training
 def identity(
     settings: Training, module: torch.nn.Module, examples: Iterable[np.ndarray], dev: str | None
 ) -> dict[str, object]:
-    """Returns what decides the result of a training, as JSON has it: its settings, and hashes of the rest.
+    """Returns everything that decides the result of a training, as JSON values: its settings, and hashes of the rest.
 
-    The weights do not say all of a model: a pooling, or which head is scored by, stands in its ``config`` only.
+    The hash covers the module's ``config`` too, because some choices, such as the pooling, are not in the weights.
 
     Args:
-        settings: How is trained.
-        module: What is trained, as it is before.
-        examples: What it is trained on.
-        dev: A hash of the development data; None without such.
+        settings: The settings of the training.
+        module: The module before the training.
+        examples: The arrays of the training examples.
+        dev: A hash of the development data; None without development data.
     """
     digest = hashlib.sha256()
     for name, tensor in weights_of(module).items():
@@ -33,33 +33,36 @@ def identity(
     for values in examples:
         digest.update(np.ascontiguousarray(values))
     config = module.config if isinstance(module.config, Mapping) else module.config.to_dict()
-    digest.update(json.dumps(_lasting(config), sort_keys=True, default=repr).encode())
+    digest.update(json.dumps(_deciding_fields(config), sort_keys=True, default=repr).encode())
     run = {name: value for name, value in asdict(settings).items() if name not in ("folder", "save_every")}
     run |= {"data_and_weights": digest.hexdigest(), "development_data": dev}
     return json.loads(json.dumps(run, default=lambda number: number.item()))
 
 
-def _lasting(config: object) -> object:
-    """Returns a configuration without what changes nothing: where it came from, what read it or has written it."""
+def _deciding_fields(config: object) -> object:
+    """Returns a configuration without the fields that do not change a training, such as the folder it came from."""
     if not isinstance(config, Mapping):
         return config
     left_out = ("_name_or_path", "_attn_implementation", "architectures", "dtype", "transformers_version")
-    return {str(name): _lasting(value) for name, value in config.items() if name not in left_out}
+    return {str(name): _deciding_fields(value) for name, value in config.items() if name not in left_out}
 
 
-def refuse_another(folder: Path, before: Mapping, run: Mapping, kind: type[Training]) -> None:
-    """Raises unless a folder holds this training.
+def refuse_another(
+    folder: Path, before: Mapping, now: Mapping, owner: type, holds: str = "another training"
+) -> None:
+    """Raises a ValueError that names all differences if a folder holds the files of another training.
 
     Args:
         folder: The folder.
-        before: What :func:`identity` returned for the training that it holds.
-        run: The same for this one.
-        kind: The class of its settings.
+        before: The identity that the folder's note holds; fields that ``now`` does not have are ignored.
+        now: The identity of the present training.
+        owner: The class whose argument ``folder`` the user gave.
+        holds: The contents of the folder, for the error.
     """
-    differing = [name for name in run if before.get(name) != run[name]]
+    differing = [name for name in now if before.get(name) != now[name]]
     if differing:
         raise ValueError(
-            f"{folder} holds another training: "
-            + ", ".join(f"{name} was {before.get(name)!r} and is {run[name]!r}" for name in differing)
-            + f"; give another {kind.__name__}.folder, or remove this one"
+            f"{folder} holds {holds}: "
+            + ", ".join(f"{name} was {before.get(name)!r} and is {now[name]!r}" for name in differing)
+            + f"; give another {owner.__name__}.folder, or remove this one"
         )

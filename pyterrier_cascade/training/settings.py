@@ -1,4 +1,4 @@
-"""How a ranker trains, as one value."""
+"""The settings of a training, as one value."""
 
 from dataclasses import dataclass, fields
 from typing import ClassVar
@@ -10,28 +10,30 @@ PRECISIONS = ("auto", "fp32", "bf16")
 
 @dataclass(frozen=True)
 class Training(KnownSettings):
-    """The settings of a ranker's ``fit``; the same object compares, prints and travels with the ranker.
+    """The settings of a ranker's ``fit``. Settings are values: they compare by value and print as an expression.
 
-    The defaults are those of a single fine-tuning step (TA-7: rate up to 2e-5, Adam); each paper's recipe brings its
-    own (X-2).
+    The defaults are those of a single fine-tuning step (TA-7: rate up to 2e-5, Adam). The recipe of each paper has
+    defaults of its own (X-2).
 
     Args:
-        learning_rate: The peak rate; it rises linearly during the warm-up, then falls linearly to zero.
-        head_learning_rate: The peak rate of what is not the pre-trained encoder; the same unless given.
+        learning_rate: The peak learning rate. The rate rises linearly during the warm-up, then falls linearly to zero.
+        head_learning_rate: The peak learning rate of all weights that do not belong to the pre-trained encoder;
+            ``learning_rate`` unless given.
         epochs: The most passes over the training questions.
-        tokens_per_batch: The most tokens of a step, pads included (CT-21).
-        accumulate: Steps whose gradients are added up before an update.
-        warmup: The share of all updates in which the rate rises; 1 or more is a number of updates.
-        negatives: How many of a question's negatives, drawn anew in every epoch, are trained on; all unless given.
-        patience: How many measurements on the development questions in a row may bring no better MAP.
-        evaluations_per_epoch: How often the development questions are measured in an epoch.
-        precision: ``"bf16"``, ``"fp32"``, or ``"auto"``: bf16 where the hardware has it.
-        weight_decay: AdamW's; 0 is Adam.
-        seed: Decides the order of the data, dropout, and the negatives.
+        tokens_per_batch: The most tokens of a batch, pads included (CT-21).
+        accumulate: The number of batches whose gradients are added up before an update.
+        warmup: The share of all updates in which the rate rises; a value of 1 or more is a number of updates.
+        negatives: The number of each question's negatives to train on, drawn anew in every epoch; all unless given.
+        patience: The training stops after this many measurements on the development questions in a row without a
+            better MAP.
+        evaluations_per_epoch: The number of measurements on the development questions in each epoch.
+        precision: ``"bf16"``, ``"fp32"``, or ``"auto"``, which is bf16 where the hardware has it.
+        weight_decay: The weight decay of AdamW; with 0 AdamW is Adam.
+        seed: The seed of the order of the data, of dropout, and of the drawn negatives.
         relevant_from: The least label that counts as relevant; labels below it are irrelevant.
-        folder: The folder for checkpoints; a training that was killed goes on from there when it is started again.
-            Without a folder nothing is kept.
-        save_every: Updates between two checkpoints.
+        folder: The folder for checkpoints. A training that was killed continues from there when it is started again.
+            Without a folder no checkpoints are kept.
+        save_every: The number of updates between two checkpoints.
     """
 
     learning_rate: float = 2e-5
@@ -65,19 +67,19 @@ class Training(KnownSettings):
             if getattr(self, name) is not None and not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be above 0, not {getattr(self, name)!r}")
         if self.negatives is not None and not is_count(self.negatives):
-            raise ValueError(f"negatives must be at least 1 a question, or None for all, not {self.negatives!r}")
+            raise ValueError(f"negatives must be at least 1 for each question, or None for all, not {self.negatives!r}")
 
     @property
     def watched(self) -> str:
-        """The measure on the development questions that chooses the weights and ends the training."""
+        """The measure on the development questions that chooses the best weights and stops the training early."""
         return "dev_map"
 
     @property
     def rate_of_heads(self) -> float:
-        """The peak rate of what is not the pre-trained encoder."""
+        """The peak learning rate of all weights that do not belong to the pre-trained encoder."""
         return self.head_learning_rate or self.learning_rate
 
     def __repr__(self):
-        """Returns an expression that makes the settings again; it names those that are not at their default."""
+        """Returns an expression that makes the settings again; it leaves out settings at their default."""
         changed = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in changed.items())})"

@@ -1,4 +1,4 @@
-"""Hugging Face's Trainer with our batches, our measure and our errors."""
+"""Training with Hugging Face's Trainer, on batches that we lay out, with early stopping by our measure."""
 
 import contextlib
 import json
@@ -23,22 +23,34 @@ from pyterrier_cascade.encoder.pretrained import silenced
 from pyterrier_cascade.training.attention import fast_attention
 from pyterrier_cascade.training.batches import epoch_batches
 from pyterrier_cascade.training.identity import identity, refuse_another
-from pyterrier_cascade.training.processes import agreed, dealt, share, warn_if_alone
+from pyterrier_cascade.training.processes import (
+    copy_from_first_process,
+    evenly_divisible,
+    from_first_process,
+    warn_if_alone,
+)
 from pyterrier_cascade.training.settings import Training
 
 BEST, RUN = "best.safetensors", "training.json"
+"""The files of a training's folder with its best weights and its identity."""
 
 
 @dataclass(frozen=True)
 class LabelledPairs:
-    """Tokenised pairs with their labels and questions, each ``(n,)``."""
+    """Tokenised pairs with their labels and questions.
+
+    Attributes:
+        pairs: The tokenised pairs.
+        labels: 0 or 1, ``(n,)``.
+        questions: The question of each pair as a number, ``(n,)``.
+    """
 
     pairs: TokenPairs
     labels: np.ndarray
     questions: np.ndarray
 
     def batches(self, settings: Training) -> list[list[list[int]]]:
-        """Returns the batches of every epoch."""
+        """Returns the batches of every epoch: for each epoch a list of batches, and for each batch its row numbers."""
         return [
             epoch_batches(
                 self.pairs.lengths,
@@ -52,21 +64,24 @@ class LabelledPairs:
         ]
 
     def arrays(self) -> list[np.ndarray]:
-        """Returns the arrays that identify the examples, to tell one training from another."""
+        """Returns the arrays that :func:`~pyterrier_cascade.training.identity.identity` hashes."""
         return [self.pairs.columns["input_ids"], self.pairs.lengths, self.labels, self.questions]
 
     def collate(self, items: list[tuple[int, int]]) -> dict[str, torch.Tensor]:
         """Returns a batch's padded inputs, its ``labels``, and its ``number`` in the whole training.
 
         Args:
-            items: The batch's number and a row, for each of its rows.
+            items: For each row of the batch, the number of the batch and the number of the row.
         """
         rows = [row for _, row in items]
         return {**self.pairs.batch(rows), "labels": torch.from_numpy(self.labels[rows]), "number": items[0][0]}
 
 
-class _Items:
-    """The Trainer's data set: an item is its own address."""
+class _Addresses:
+    """The Trainer's data set, which returns every index unchanged.
+
+    The batch sampler draws pairs of a batch number and a row, and ``collate`` reads the examples by them.
+    """
 
     def __init__(self, n_rows: int):
         self.n_rows = n_rows
@@ -89,66 +104,70 @@ def train_model(
     measure_dev: Callable[[str], dict[str, float]] | None,
     dev: str | None,
     verbose: bool,
-    parts_rest: bool = False,
+    unused_parameters: bool = False,
 ) -> list[dict]:
-    """Trains a module in place and returns the course of the training.
+    """Trains a module in place and returns the history of the training, a dictionary for each report.
 
-    With development questions the module ends up with the weights that had the best MAP there, otherwise with the
-    last. The random state of the caller is as it was before.
+    With development questions the module ends with the weights that had the best MAP on them; otherwise it ends with
+    the last weights. The global random states of the caller stay as they are.
 
     Args:
-        module: What is trained.
-        examples: What it is trained on.
-        settings: How.
-        epochs: The batches of every epoch, as ``examples.batches(settings)`` gives them.
-        device: Where.
-        compute_loss: Of the module, a batch's inputs, its labels, and its number in the training: the mean loss.
-        measure_dev: Of a precision: measures of the module as it is, on the development questions. That which the
-            settings watch chooses the best weights. None without such questions.
-        dev: A hash of these questions, by which a kept training is known again.
+        module: The module to train.
+        examples: The training examples.
+        settings: The settings of the training.
+        epochs: The batches of every epoch, as ``examples.batches(settings)`` returns them.
+        device: The device to train on.
+        compute_loss: A function of the module, a batch's inputs, its labels, and its number in the training, which
+            returns the mean loss.
+        measure_dev: A function of the precision, which measures the present module on the development questions and
+            returns the measures by name. The measure ``settings.watched`` chooses the best weights. None without
+            development questions.
+        dev: A hash of the development data, part of the training's identity; None without development questions.
         verbose: Whether to show a progress bar.
-        parts_rest: Whether there are steps in which some weights have no part, which several processes must know.
+        unused_parameters: Whether some batches leave a part of the weights without gradient. Training in several
+            processes needs to know this.
     """
     precision = settings.precision
     if precision == "auto":
         precision = "bf16" if has_bf16(device) else "fp32"
     n_batches = sum(map(len, epochs))
-    arguments = _arguments(settings, precision, device, n_batches, parts_rest)
-    # Alike in all processes: each asks for all batches and takes its share.
+    arguments = _arguments(settings, precision, device, n_batches, unused_parameters)
     n_processes = arguments.world_size
     warn_if_alone(n_processes)
     with _folder(settings) as folder, _own_random_state(), silenced(), fast_attention(module, device):
         arguments.output_dir = str(folder)
         if settings.folder:
-            agreed(lambda: _claim(folder, settings, module, examples, dev))
+            from_first_process(lambda: _claim(folder, settings, module, examples, dev))
         course = _Course(settings, epochs, n_processes, measure_dev is not None, verbose)
         trainer = _Trainer(
             model=module,
             args=arguments,
-            train_dataset=_Items(len(examples.labels)),
+            train_dataset=_Addresses(len(examples.labels)),
             data_collator=examples.collate,
             callbacks=[course],
         )
         batches = (batch for epoch in epochs for batch in epoch)
         numbered = [[(number, row) for row in batch] for number, batch in enumerate(batches)]
-        trainer.batches = dealt(numbered, n_processes)
+        # Every process knows all batches, and accelerate gives each process its share of them.
+        trainer.batches = evenly_divisible(numbered, n_processes)
         trainer.loss_of, trainer.settings, trainer.folder = compute_loss, settings, folder
-        # Otherwise the Trainer takes the loss for one that is already divided by the accumulated steps.
+        # If this is true, the Trainer assumes that the loss is already divided by the number of accumulated batches.
         trainer.model_accepts_loss_kwargs = False
         trainer.measure = measure_dev and (lambda: measure_dev(precision))
         trainer.remove_callback(transformers.PrinterCallback)
         try:
-            trainer.train(resume_from_checkpoint=agreed(lambda: _last_checkpoint(folder)))
+            trainer.train(resume_from_checkpoint=from_first_process(lambda: _last_checkpoint(folder)))
         finally:
             course.close()
-            # Otherwise the next training would take the module for one that runs in bf16 already. accelerate's own
-            # unwrapping leaves this mark, and takes the decorators of transformers away.
+            # accelerate leaves these attributes on the module, and the next training would believe that the module
+            # already runs in bf16. accelerate's own unwrapping keeps the last of them, and removes transformers'
+            # decorators.
             for name in ("forward", "_original_forward", "_is_accelerate_prepared"):
                 vars(module).pop(name, None)
         if measure_dev is not None:
             if arguments.process_index == 0:
                 module.load_state_dict(load_file(folder / BEST, device=str(module.device)))
-            share(module)
+            copy_from_first_process(module)
         module.eval()
         module.zero_grad(set_to_none=True)
         history = [entry for entry in trainer.state.log_history if "loss" in entry or settings.watched in entry]
@@ -156,7 +175,7 @@ def train_model(
 
 
 class _Trainer(transformers.Trainer):
-    """One Trainer epoch is the whole training; ours are boundaries within it."""
+    """A Trainer whose single epoch is the whole training; the epochs of the settings are boundaries within it."""
 
     def get_train_dataloader(self):
         loader = torch.utils.data.DataLoader(
@@ -186,13 +205,13 @@ class _Trainer(transformers.Trainer):
         return self.optimizer
 
     def evaluate(self, *args, **kwargs):
-        metrics = agreed(self._measured)
+        metrics = from_first_process(self._measured)
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
 
     def _measured(self) -> dict[str, float]:
-        """Returns the measures of the model as it is, and keeps its weights if they are the best so far."""
+        """Returns the measures of the present module, and saves its weights if they are the best so far."""
         metrics, watched = self.measure(), self.settings.watched
         if metrics[watched] > max((e[watched] for e in self.state.log_history if watched in e), default=-1.0):
             _save_weights(self.model, self.folder / BEST)
@@ -200,7 +219,7 @@ class _Trainer(transformers.Trainer):
 
 
 class _Course(transformers.TrainerCallback):
-    """Says when to measure and when to stop, and shows how far the training is."""
+    """Decides when to measure and when to stop, and shows the progress of the training."""
 
     def __init__(
         self, settings: Training, epochs: list[list[list[int]]], n_processes: int, measures: bool, verbose: bool
@@ -236,13 +255,13 @@ class _Course(transformers.TrainerCallback):
         control.should_training_stop = len(course) - 1 - int(np.argmax(course)) >= self.settings.patience
 
     def close(self):
-        """Ends the bar, however the training ended."""
+        """Closes the progress bar; called after errors too."""
         if self.bar is not None:
             self.bar.close()
 
 
-def _arguments(settings: Training, precision: str, device: torch.device, n_batches: int, parts_rest: bool):
-    # How many processes there are is known to the arguments only.
+def _arguments(settings: Training, precision: str, device: torch.device, n_batches: int, unused_parameters: bool):
+    # The arguments are made before the number of updates is known, because they alone know the number of processes.
     arguments = transformers.TrainingArguments(
         output_dir=tempfile.gettempdir(),
         num_train_epochs=1,
@@ -251,7 +270,7 @@ def _arguments(settings: Training, precision: str, device: torch.device, n_batch
         lr_scheduler_type="linear",
         bf16=precision == "bf16",
         use_cpu=device.type == "cpu",
-        ddp_find_unused_parameters=parts_rest,
+        ddp_find_unused_parameters=unused_parameters,
         seed=settings.seed,
         save_strategy="steps" if settings.folder else "no",
         save_steps=settings.save_every,
@@ -271,10 +290,10 @@ def _arguments(settings: Training, precision: str, device: torch.device, n_batch
 
 @contextlib.contextmanager
 def _folder(settings: Training):
-    """Yields the folder for checkpoints, or one that is gone afterwards; an unwritable one is an error at once."""
+    """Yields the folder for checkpoints, or a temporary one; raises at once where a given folder is not writable."""
     if settings.folder is None:
         with tempfile.TemporaryDirectory() as folder:
-            yield Path(agreed(lambda: folder))
+            yield Path(from_first_process(lambda: folder))
         return
     folder = Path(settings.folder)
     try:
@@ -287,7 +306,7 @@ def _folder(settings: Training):
 
 
 def _claim(folder: Path, settings: Training, module: torch.nn.Module, examples: LabelledPairs, dev: str | None) -> None:
-    """Notes in the folder what is trained there; another training there is an error, not a wrong continuation."""
+    """Writes the identity of the training to its folder, or raises if the folder holds another training."""
     run, note = identity(settings, module, examples.arrays(), dev), folder / RUN
     if note.exists():
         refuse_another(folder, json.loads(note.read_text()), run, Training)
@@ -296,10 +315,10 @@ def _claim(folder: Path, settings: Training, module: torch.nn.Module, examples: 
 
 
 def _last_checkpoint(folder: Path) -> str | None:
-    """Returns the newest whole checkpoint; one that was being written when the process died is removed."""
+    """Returns the newest complete checkpoint, and removes checkpoints that a killed process left incomplete."""
     found = sorted(folder.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
     for path in found:
-        # The Trainer writes this file last.
+        # The Trainer writes this file last, so a checkpoint that has it is complete.
         state = path / "trainer_state.json"
         try:
             json.loads(state.read_text())
@@ -321,7 +340,7 @@ def _write(path: Path, content: bytes) -> None:
 
 @contextlib.contextmanager
 def _own_random_state():
-    """Gives Python's, NumPy's and torch's global random states back as they were."""
+    """Restores the global random states of Python, NumPy and torch at the end of a ``with`` block."""
     python, numpy = random.getstate(), np.random.get_state()
     with torch.random.fork_rng():
         try:
