@@ -23,7 +23,7 @@ from pyterrier_cascade.encoder.linear import linear_for
 from pyterrier_cascade.encoder.pairs import TokenPairs
 from pyterrier_cascade.encoder.texts import TextEncoder
 from pyterrier_cascade.encoder.weight_cache import WeightCache
-from pyterrier_cascade.encoder.workers import here, workers
+from pyterrier_cascade.encoder.workers import calling_thread, workers
 
 Scorer = Callable[[torch.Tensor, Any], torch.Tensor]
 """Gives each of some documents (:class:`~pyterrier_cascade.dcbert.cache.States`) a score for a question's states."""
@@ -161,7 +161,7 @@ def in_parts(
         progress: Called with the number of documents that are done, as they are.
     """
     found = [[] for _ in counts]
-    with (workers if device.type == "cpu" else here)() as pool:
+    with (workers if device.type == "cpu" else calling_thread)() as pool:
         # A few questions would leave threads idle: their documents are divided.
         shares = -(-2 * pool.n_threads // len(counts)) if len(counts) < 2 * pool.n_threads else 1
         parts = []

@@ -1,21 +1,21 @@
-"""Which inputs are computed together: chunks of similar length, and waves of whole questions."""
+"""Groups of inputs that are computed together: chunks of similar length, and waves of whole questions."""
 
 import bisect
 
 import numpy as np
 
 SIZES = sorted({factor << shift for shift in range(14) for factor in (1, 3)})
-"""How many inputs a padded chunk may have: few different shapes, for each new one is compiled for."""
+"""The numbers of inputs that a padded chunk may have. They are few, because OpenVINO compiles for each new shape."""
 
 
 def chunks(lengths: np.ndarray, budget: int, workers: int = 1, padding: float | None = None) -> list[np.ndarray]:
-    """Returns the numbers of all inputs in chunks of similar length that keep every worker equally busy.
+    """Returns chunks of input numbers; inputs of a chunk have similar length, and all workers get equally much work.
 
     Args:
         lengths: The tokens of each input, ``(n,)``.
-        budget: The tokens of a chunk, at most (a longer input stands alone).
-        workers: How many chunks are computed at the same time.
-        padding: The share of a chunk that may be pads; None where chunks are not padded.
+        budget: The most tokens of a chunk; a longer input is a chunk of its own.
+        workers: The number of chunks that are computed at the same time.
+        padding: The largest share of pads in a chunk; None for layouts without pads.
     """
     order = np.argsort(lengths, kind="stable")
     budget = min(budget, -(-int(lengths.sum()) // workers))
@@ -24,17 +24,17 @@ def chunks(lengths: np.ndarray, budget: int, workers: int = 1, padding: float | 
 
 
 def _even(lengths: np.ndarray, budget: int, workers: int) -> np.ndarray:
-    """Returns where to cut ascending lengths into equal shares, as many as the workers can take in whole rounds."""
+    """Returns the places where ascending lengths are cut into equal shares, a multiple of the number of workers."""
     tokens = np.cumsum(lengths)
     if not len(tokens):
         return tokens
     n_chunks = -(-int(tokens[-1]) // (budget * workers)) * workers
-    # An input belongs to the share in which its middle lies.
+    # An input belongs to the share that contains its middle token.
     return np.searchsorted(tokens - lengths / 2, tokens[-1] * np.arange(1, n_chunks) / n_chunks)
 
 
 def _padded(lengths: np.ndarray, budget: int, padding: float) -> list[int]:
-    """Returns where to cut ascending lengths into the largest blocks that are within the budget and hold few pads."""
+    """Returns the places where ascending lengths are cut into the largest blocks within the budget and few pads."""
     tokens, cut, start = np.concatenate([[0], np.cumsum(lengths)]).tolist(), [], 0
     longest = lengths.tolist()
     while start < len(longest):
@@ -48,14 +48,14 @@ def _padded(lengths: np.ndarray, budget: int, padding: float) -> list[int]:
 
 
 def waves(lengths: np.ndarray, groups: np.ndarray, limit: int) -> list[np.ndarray]:
-    """Returns the numbers of all inputs in waves of whole groups, each of at most ``limit`` tokens.
+    """Returns waves of input numbers; a wave has whole groups and at most ``limit`` tokens.
 
-    A group with more tokens than that is a wave of its own.
+    A group with more tokens than the limit is a wave of its own.
 
     Args:
         lengths: The tokens of each input, ``(n,)``.
-        groups: The group of each input as a number; its inputs are judged together and stay together.
-        limit: The tokens of a wave.
+        groups: The group of each input as a number, ``(n,)``, such as its question.
+        limit: The most tokens of a wave.
     """
     order = np.argsort(groups, kind="stable")
     starts = np.flatnonzero(np.diff(groups[order], prepend=-1))

@@ -1,10 +1,10 @@
-"""Where an encoder runs, and what the hardware there can do."""
+"""The device that an encoder runs on, and the abilities of its hardware."""
 
 import torch
 
 
 def device_of(name: str | None) -> torch.device:
-    """Returns the named device, else a GPU where there is one, else the CPU."""
+    """Returns the device of a name; for None a GPU if there is one, otherwise the CPU."""
     if name is not None:
         return torch.device(name)
     if torch.cuda.is_available():
@@ -13,7 +13,7 @@ def device_of(name: str | None) -> torch.device:
 
 
 def has_bf16(device: torch.device) -> bool:
-    """Returns whether the device multiplies bf16 in hardware; elsewhere it is slower than fp32."""
+    """Returns whether the device multiplies bf16 in hardware; on other devices bf16 is slower than fp32."""
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     return device.type == "cpu" and torch.ops.mkldnn._is_mkldnn_bf16_supported()

@@ -1,4 +1,4 @@
-"""The engine: inputs go through spans of layers, and a rule says after each head who goes on."""
+"""The engine: it runs inputs through spans of layers, and after each head a rule decides which inputs go on."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -12,14 +12,20 @@ from pyterrier_cascade.encoder.pairs import TokenPairs
 from pyterrier_cascade.encoder.wave_states import WaveStates
 
 WAVE_BYTES = 100_000_000
-"""What the states of a wave may take; a single group of inputs may take more."""
+"""The most bytes of a wave's states; a single group of inputs may take more."""
 
 Keep = Callable[[int, np.ndarray, np.ndarray], np.ndarray]
-"""Given a stop's number, inputs and their scores there, returns those of the inputs that go on."""
+"""The rule of an early exit: a function of a stop's number, the numbers of inputs, and their scores at that stop.
+
+It returns the numbers of the inputs that go on.
+"""
 
 
 class Executor(Protocol):
-    """What runs spans: :class:`~pyterrier_cascade.encoder.torch_executor.TorchExecutor` says what each part is."""
+    """The interface of executors, which run spans of layers.
+
+    :class:`~pyterrier_cascade.encoder.torch_executor.TorchExecutor` documents the attributes.
+    """
 
     heads: list[Head]
     width: int
@@ -30,7 +36,7 @@ class Executor(Protocol):
     workers: Callable
 
     def run(self, spans: range, pairs: TokenPairs, rows: np.ndarray, states: WaveStates | None) -> torch.Tensor:
-        """Returns the relevance that the head of each span gives to some inputs, ``(len(spans), len(rows))``."""
+        """Returns the scores that the head of each span gives to some inputs, ``(len(spans), len(rows))``."""
 
 
 def run(
@@ -42,19 +48,21 @@ def run(
     budget: int | None = None,
     progress: Callable[[int], object] = lambda n_done: None,
 ) -> np.ndarray:
-    """Returns the score of each input at each head, ``(n_inputs, n_heads)``, NaN at the heads it did not reach.
+    """Returns the score of each input at each head, ``(n_inputs, n_heads)``, NaN at heads that the input did not reach.
 
-    Scores depend neither on the inputs that are computed together nor on the number of threads, to rounding.
+    Apart from rounding, scores depend neither on the other inputs of a chunk nor on the number of threads.
 
     Args:
-        executor: Encoder and heads, ready to run.
+        executor: The encoder and its heads, ready to run.
         pairs: The inputs.
-        groups: The group of each input as a number, ``(n_inputs,)``: ``keep`` always sees whole groups.
-        keep: Who goes on; all to the end if None. NaN in the scores that it judges, or in the last, is an error.
-        stops: The numbers of the heads at which it is asked, ascending, and at last that of the head where everyone
-            ends; all heads unless given.
-        budget: The most tokens of a chunk, if not what suits the executor.
-        progress: Called with the number of inputs that are done, as they are.
+        groups: The group of each input as a number, ``(n_inputs,)``; ``keep`` always sees whole groups. Needed with
+            ``keep``.
+        keep: The rule that decides which inputs go on; None lets all inputs go to the end. With a rule, a NaN score is
+            an error.
+        stops: The numbers of the heads at which ``keep`` is called, ascending, and after them the number of the head
+            where the last inputs end; all heads unless given.
+        budget: The most tokens of a chunk; the executor's own number unless given.
+        progress: Called with the number of inputs that have just been finished.
     """
     n_inputs, n_heads = len(pairs.lengths), len(executor.heads)
     stops = range(n_heads) if stops is None else stops
@@ -63,7 +71,7 @@ def run(
 
         def stage(spans: range, rows: np.ndarray, states: WaveStates | None) -> None:
             parts = chunks(pairs.lengths[rows], budget or executor.budget, pool.n_threads, executor.padding)
-            # The largest first, so that the workers end together.
+            # The largest chunks come first, so that the workers finish at about the same time.
             parts = sorted((rows[part] for part in parts), key=lambda part: -pairs.lengths[part].sum())
             found = []
             for result in pool.map(lambda part: executor.run(spans, pairs, part, states), parts):

@@ -1,4 +1,4 @@
-"""Which engine runs an encoder, and the executors that were made for it."""
+"""The engines and precisions that can run an encoder, and the executors of one encoder."""
 
 import threading
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ ENGINES = {"torch": tuple(DTYPES), "openvino": (*DTYPES, *CALIBRATED)}
 
 
 def check_engine(engine: str, precision: str, device: str | None) -> None:
-    """Raises where there is no such engine, or not in this precision or on this device."""
+    """Raises if an engine is unknown or not installed, or if it does not have the precision or the device."""
     check_choices(engine=(engine, ENGINES))
     if precision not in ENGINES[engine]:
         others = [name for name, precisions in ENGINES.items() if precision in precisions]
@@ -36,14 +36,14 @@ def check_engine(engine: str, precision: str, device: str | None) -> None:
 
 
 class Executors:
-    """The executors of an encoder with its heads: made when first needed, and anew when the weights have changed.
+    """The executors of an encoder with its heads. They are made on first use, and again after the weights changed.
 
     Args:
         encoder: A Hugging Face encoder without a head on top.
-        heads: In order of their layers.
+        heads: The heads, in order of their layers.
 
     Attributes:
-        calibration: The inputs that int8 is calibrated on, once it is.
+        calibration: The inputs that int8 is calibrated on; None before the calibration.
     """
 
     def __init__(self, encoder: nn.Module, heads: Sequence[Head]):
@@ -52,7 +52,7 @@ class Executors:
         self.calibration: TokenPairs | None = None
 
     def calibrate(self, pairs: TokenPairs) -> None:
-        """Takes the inputs that int8 is calibrated on from now on: as many as it uses, evenly from all of these."""
+        """Sets the inputs that int8 is calibrated on; of more than 320 inputs it takes 320, evenly spread."""
         with self._lock:
             wanted = np.linspace(0, len(pairs.lengths) - 1, min(len(pairs.lengths), CALIBRATION[1])).astype(np.int64)
             self.calibration = pairs.select(wanted)
@@ -61,14 +61,14 @@ class Executors:
     def get(
         self, engine: str, precision: str, device: str | None, pairs: TokenPairs, cache: Path | None = None
     ) -> TorchExecutor | OpenVINOExecutor:
-        """Returns an executor.
+        """Returns the executor of an engine in a precision.
 
         Args:
             engine: One of :data:`ENGINES`.
-            precision: One of its precisions.
-            device: Where torch computes.
-            pairs: What is to be scored: int8 is calibrated on it unless it was calibrated before.
-            cache: A folder for converted graphs, or None to keep none.
+            precision: One of the engine's precisions.
+            device: The device on which torch computes; None chooses one.
+            pairs: The inputs to score. int8 is calibrated on them, unless it was calibrated before.
+            cache: The folder for converted graphs, or None to keep none.
         """
         where = device_of(device)
 
@@ -84,7 +84,7 @@ class Executors:
             try:
                 return self._made.get((engine, precision, where), make)
             except BaseException:
-                # Of too few; later ones may do.
+                # There were too few inputs, and those of a later call may be enough.
                 self.calibration = None
                 raise
 

@@ -1,4 +1,4 @@
-"""Heads: modules that give scores after a layer."""
+"""Heads: modules that score inputs by the states of a layer."""
 
 import copy
 from dataclasses import dataclass
@@ -9,12 +9,13 @@ from torch import nn
 
 @dataclass(frozen=True)
 class Head:
-    """A module that gives scores after a layer.
+    """A module that scores inputs by the states of a layer.
 
     Attributes:
-        layer: The layer whose states it reads, from 1.
-        pooling: How it reads them, one of :data:`~pyterrier_cascade.encoder.layout.POOLINGS`.
-        module: From pooled states ``(n, width)`` to relevance ``(n,)``.
+        layer: The number of the layer whose states the head reads, from 1.
+        pooling: The part of the states that the head reads, one of
+            :data:`~pyterrier_cascade.encoder.layout.POOLINGS`.
+        module: The module, from pooled states ``(n, width)`` to scores ``(n,)``.
     """
 
     layer: int
@@ -27,10 +28,12 @@ class Head:
 
 
 class Relevance(nn.Module):
-    """A classifier as the engine runs it: from pooled states ``(n, width)`` to the log-odds of relevance ``(n,)``.
+    """A classifier in the form that the engine runs: from pooled states ``(n, width)`` to scores ``(n,)``.
+
+    The scores are the log-odds of relevance.
 
     Args:
-        module: From pooled states to logits ``(n, 1)`` or ``(n, 2)``.
+        module: The classifier, from pooled states ``(n, width)`` to logits ``(n, 1)`` or ``(n, 2)``.
     """
 
     def __init__(self, module: nn.Module):
@@ -38,13 +41,13 @@ class Relevance(nn.Module):
         self.module = module
 
     def forward(self, pooled: torch.Tensor) -> torch.Tensor:
-        """Returns the log-odds of relevance."""
+        """Returns the log-odds of relevance, ``(n,)``, for pooled states ``(n, width)``."""
         return log_odds(self.module(pooled))
 
 
 def log_odds(logits: torch.Tensor) -> torch.Tensor:
-    """Returns the log-odds of relevance, ``(n,)``, from the logits of one or two classes.
+    """Returns the log-odds of relevance, ``(n,)``, from logits ``(n, 1)`` or ``(n, 2)``.
 
-    Their order is that of p(positive) (CT-12), without its rounding to 1, where many scores would tie.
+    They rank inputs like p(positive) (CT-12). But p(positive) rounds to 1 for many good inputs, which would then tie.
     """
     return logits[:, 0] if logits.shape[1] == 1 else logits[:, 1] - logits[:, 0]

@@ -1,4 +1,4 @@
-"""The layers of an encoder, as pure inference: few large linear maps, any layout of the tokens."""
+"""The layers of an encoder, for inference only: few large linear maps, and any layout of the tokens."""
 
 import torch
 import torch.nn.functional as F
@@ -13,9 +13,9 @@ class Norm(nn.Module):
     """Layer normalisation with given weights.
 
     Args:
-        weight: ``(width,)``.
-        bias: ``(width,)`` or None.
-        eps: Added to the variance.
+        weight: The weight, ``(width,)``.
+        bias: The bias, ``(width,)``, or None.
+        eps: The number that is added to the variance.
     """
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, eps: float):
@@ -31,14 +31,14 @@ class PostNormLayer(nn.Module):
     """BERT's layer: attention, addition, norm; feed-forward, addition, norm.
 
     Args:
-        query: Width to width.
-        key_value: Width to two widths.
-        out: Width to width.
-        attention_norm: After the first addition.
-        up: Width to the feed-forward width, with its activation.
-        down: Back to width.
-        output_norm: After the second addition.
-        n_heads: Heads of the attention.
+        query: The linear map of the queries, from ``width`` to ``width``.
+        key_value: The linear map of keys and values, from ``width`` to ``2 * width``.
+        out: The linear map behind the attention, from ``width`` to ``width``.
+        attention_norm: The norm after the first addition.
+        up: The linear map from ``width`` to the feed-forward width, with its activation.
+        down: The linear map from the feed-forward width back to ``width``.
+        output_norm: The norm after the second addition.
+        n_heads: The number of attention heads.
     """
 
     def __init__(self, query, key_value, out, attention_norm, up, down, output_norm, n_heads: int):
@@ -50,9 +50,10 @@ class PostNormLayer(nn.Module):
         """Returns the states after this layer, shaped like ``hidden``; ``(n, width)`` with ``first_only``.
 
         Args:
-            hidden: The states before it.
-            layout: Where the tokens of each input lie.
-            first_only: Whether only the first symbol's states are wanted, because a head reads nothing else.
+            hidden: The states before this layer, in the shape of the layout.
+            layout: The layout of the tokens.
+            first_only: Whether to compute only the state of each input's first symbol. This is enough for a head that
+                reads nothing else.
         """
         asking = layout.first(hidden) if first_only else hidden
         key, value = self.key_value(hidden).chunk(2, -1)
@@ -65,18 +66,18 @@ class ModernLayer(nn.Module):
     """ModernBERT's layer: norms first, rotary positions, a gated feed-forward, and attention in a window.
 
     Args:
-        attention_norm: Before the attention (the first layer has none).
-        query: Width to width.
-        key_value: Width to two widths.
-        out: Width to width.
-        feed_norm: Before the feed-forward.
-        up: Width to the feed-forward width, with its activation.
-        gate: Width to the feed-forward width.
-        down: Back to width.
-        cos: ``(positions, head_width)``.
-        sin: ``(positions, head_width)``.
-        n_heads: Heads of the attention.
-        window: How far a token sees to either side; everything if None.
+        attention_norm: The norm before the attention; the identity in the first layer.
+        query: The linear map of the queries, from ``width`` to ``width``.
+        key_value: The linear map of keys and values, from ``width`` to ``2 * width``.
+        out: The linear map behind the attention, from ``width`` to ``width``.
+        feed_norm: The norm before the feed-forward.
+        up: The linear map from ``width`` to the feed-forward width, with its activation.
+        gate: The linear map of the gate, from ``width`` to the feed-forward width.
+        down: The linear map from the feed-forward width back to ``width``.
+        cos: The cosines of the rotation at each position, ``(positions, head_width)``.
+        sin: The sines of the rotation at each position, ``(positions, head_width)``.
+        n_heads: The number of attention heads.
+        window: The number of tokens that a token sees to either side; None lets it see the whole input.
     """
 
     def __init__(
@@ -88,12 +89,18 @@ class ModernLayer(nn.Module):
         self.cos, self.sin, self.n_heads, self.window = cos, sin, n_heads, window
 
     def forward(self, hidden: torch.Tensor, layout: Layout, first_only: bool = False) -> torch.Tensor:
-        """Returns the states after this layer, shaped like ``hidden``; ``(n, width)`` with ``first_only``."""
+        """Returns the states after this layer, shaped like ``hidden``; ``(n, width)`` with ``first_only``.
+
+        Args:
+            hidden: The states before this layer, in the shape of the layout.
+            layout: The layout of the tokens.
+            first_only: Whether to compute only the state of each input's first symbol.
+        """
         normed = self.attention_norm(hidden)
         asking, residual = (layout.first(x) if first_only else x for x in (normed, hidden))
         positions = layout.positions
         key, value = self.key_value(normed).chunk(2, -1)
-        # The first symbol stands at position 0, whose rotation is none.
+        # The first symbol is at position 0, where the rotation changes nothing.
         query = self.query(asking) if first_only else self._rotated(self.query(asking), positions)
         attended = layout.attend(query, self._rotated(key, positions), value, self.n_heads, self.window)
         residual = self.out(attended, add=residual)

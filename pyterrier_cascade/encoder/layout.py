@@ -1,4 +1,4 @@
-"""How the tokens of a chunk lie in a tensor: end to end, or padded to a block. Layers work on either."""
+"""The two layouts of a chunk's tokens in a tensor: end to end, or padded to a block. Layers work on both."""
 
 from functools import cached_property
 
@@ -7,20 +7,23 @@ import torch
 import torch.nn.functional as F
 
 POOLINGS = ("mean_nocls", "mean", "cls")
-"""What a head reads of a layer's states: the mean of all symbols but the first, of all, or the first (CT-10)."""
+"""The vectors that a head may read (CT-10).
 
+``"mean_nocls"`` is the mean of all symbols except the first. ``"mean"`` is the mean of all symbols. ``"cls"`` is the
+first symbol.
+"""
 
 ROUND = 16
-"""Packed chunks have a multiple of so many rows: oneDNN compiles for each number it meets, and keeps the result."""
+"""The number of rows of a packed chunk is a multiple of this, because oneDNN compiles code for each new number."""
 
 
 class Packed:
-    """Tokens end to end, ``(n_rows, width)``, inputs in order of length, and a few fillers behind them.
+    """Tokens end to end, ``(n_rows, width)``, with a few rows of filler behind them.
 
     Args:
         lengths: The tokens of each input, ascending, ``(n,)``.
-        merge: Inputs attend side by side, padded and masked, when the shortest of them has at least this share of the
-            longest's tokens; at 1, only inputs of equal length do.
+        merge: Attention is computed for several inputs at once, padded and masked, if the shortest of them has at least
+            this share of the tokens of the longest. At 1, inputs must have equal lengths.
     """
 
     def __init__(self, lengths: np.ndarray, merge: float = 1.0):
@@ -30,21 +33,22 @@ class Packed:
         self.n_fillers = -self.n_tokens % ROUND
 
     def spread(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Returns values of the tokens end to end, ``(n_tokens, ...)``, as this layout has them: with fillers, 0."""
+        """Returns values of tokens end to end, ``(n_tokens, ...)``, with zeros as fillers, ``(n_rows, ...)``."""
         return torch.cat([tokens, tokens.new_zeros(self.n_fillers, *tokens.shape[1:])])
 
     def pack(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Returns values in this layout end to end without fillers, ``(n_tokens, ...)``."""
+        """Returns values in this layout, ``(n_rows, ...)``, end to end without fillers, ``(n_tokens, ...)``."""
         return hidden[: self.n_tokens]
 
     @cached_property
-    def blocks(self) -> list["_Block"]:
-        """The inputs that attend side by side."""
+    def blocks(self) -> list["_SimilarLengths"]:
+        """The groups of inputs whose attention is computed at once."""
         blocks, end = [], len(self.lengths)
         while end:
             longest = int(self.lengths[end - 1])
             start = int(np.searchsorted(self.lengths[:end], self.merge * longest))
-            blocks.append(_Block(slice(start, end), int(self.starts[start]), self.lengths[start:end], self.merge < 1))
+            of_group = slice(start, end)
+            blocks.append(_SimilarLengths(of_group, int(self.starts[start]), self.lengths[of_group], self.merge < 1))
             end = start
         return blocks[::-1]
 
@@ -55,18 +59,18 @@ class Packed:
 
     @cached_property
     def positions(self) -> torch.Tensor:
-        """The place of each token in its input, from 0, ``(n_rows,)``."""
+        """The position of each token in its input, from 0, ``(n_rows,)``."""
         return self.spread(torch.arange(self.n_tokens) - self.starts[self.owners])
 
     def attend(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, n_heads: int, window=None):
         """Returns attention within each input, shaped like ``query``.
 
         Args:
-            query: ``(n_rows, width)``, or ``(n, width)`` where only the first symbol of each input asks.
+            query: ``(n_rows, width)``, or ``(n, width)`` for the first symbol of each input only.
             key: ``(n_rows, width)``.
             value: ``(n_rows, width)``.
-            n_heads: The heads that the width is split into.
-            window: How far a token sees to either side; the whole input if None.
+            n_heads: The number of heads that the width is split into.
+            window: The number of tokens that a token sees to either side; None lets it see the whole input.
         """
         found, first_only = [], len(query) == len(self.lengths) < len(key)
         for block in self.blocks:
@@ -83,7 +87,7 @@ class Packed:
         return hidden[self.starts]
 
     def pooled(self, hidden: torch.Tensor, pooling: str) -> torch.Tensor:
-        """Returns what a head with one of the :data:`POOLINGS` reads, ``(n, width)``."""
+        """Returns the vector of each input that a head with one of the :data:`POOLINGS` reads, ``(n, width)``."""
         if pooling == "cls":
             return self.first(hidden)
         total = hidden.new_zeros(len(self.lengths), hidden.shape[1], dtype=torch.float32)
@@ -94,8 +98,15 @@ class Packed:
         return total / counts
 
 
-class _Block:
-    """Inputs of similar length within a packed chunk, as attention wants them: ``(n, longest, width)``."""
+class _SimilarLengths:
+    """A group of inputs of similar length within a packed chunk, as a block for attention, ``(n, longest, width)``.
+
+    Args:
+        rows: The numbers of the inputs.
+        start: The number of their first token.
+        lengths: The tokens of each of them, ascending, ``(n,)``.
+        round_up: Whether to round ``longest`` up to a multiple of 8.
+    """
 
     def __init__(self, rows: slice, start: int, lengths: np.ndarray, round_up: bool):
         self.rows, self.longest = rows, int(lengths[-1])
@@ -107,26 +118,26 @@ class _Block:
             self.padded = Padded.of(lengths, torch.device("cpu"), self.longest)
 
     def spread(self, states: torch.Tensor) -> torch.Tensor:
-        """Returns the block's part of ``(n_tokens, width)``."""
+        """Returns the group's part of the chunk's states, ``(n_rows, width)``, as a block, ``(n, longest, width)``."""
         part = states[self.tokens]
         return part.unflatten(0, (-1, self.longest)) if self.padded is None else self.padded.spread(part)
 
     def pack(self, states: torch.Tensor) -> torch.Tensor:
-        """Returns ``(n, longest, width)`` end to end without pads."""
+        """Returns a block, ``(n, longest, width)``, end to end without pads."""
         return states.flatten(0, 1) if self.padded is None else self.padded.pack(states)
 
     def mask(self, n_queries: int, window: int | None) -> torch.Tensor | None:
-        """Returns what each of the first queries may see, or None if everything."""
+        """Returns a mask of the tokens that each of the first queries may see, or None if it may see all of them."""
         if self.padded is not None:
             return self.padded.mask(n_queries, window)
         return None if window is None or self.longest <= window + 1 else _near(n_queries, self.longest, window)
 
 
 class Padded:
-    """Tokens as a block, ``(n, longest, width)``: for GPUs and compiled graphs, which like one regular piece of work.
+    """Tokens as a padded block, ``(n, longest, width)``: a regular shape, on which GPUs and compiled graphs are fast.
 
     Args:
-        real: Which places hold tokens, boolean, ``(n, longest)``.
+        real: A mask that is true for tokens and false for pads, boolean, ``(n, longest)``.
     """
 
     def __init__(self, real: torch.Tensor):
@@ -134,13 +145,19 @@ class Padded:
 
     @classmethod
     def of(cls, lengths: np.ndarray, device: torch.device, longest: int | None = None) -> "Padded":
-        """Returns the block of inputs of these lengths, ``(n,)``, as wide as the longest or as is given."""
+        """Returns the layout of inputs of some lengths.
+
+        Args:
+            lengths: The tokens of each input, ``(n,)``.
+            device: The device of the block.
+            longest: The number of tokens that inputs are padded to; the longest input's unless given.
+        """
         return cls(torch.from_numpy(np.arange(longest or lengths.max()) < lengths[:, None]).to(device))
 
     def spread(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Returns values of the tokens end to end, ``(n_tokens, ...)``, as a block, ``(n, longest, ...)``.
+        """Returns values of tokens end to end, ``(n_tokens, ...)``, as a block, ``(n, longest, ...)``.
 
-        Pads repeat a token of their input: what they hold is computed with, though nobody looks.
+        Pads repeat the last token of their input. Layers compute them too, and no result depends on them.
         """
         return tokens.index_select(0, self._places).unflatten(0, self.real.shape)
 
@@ -158,29 +175,29 @@ class Padded:
 
     @property
     def positions(self) -> torch.Tensor:
-        """The place of each token in its input, from 0, ``(n, longest)``."""
+        """The position of each token in its input, from 0, ``(n, longest)``."""
         return torch.arange(self.real.shape[1], device=self.real.device).expand(self.real.shape)
 
     def attend(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, n_heads: int, window=None):
         """Returns attention within each input, shaped like ``query``.
 
         Args:
-            query: ``(n, longest, width)``, or ``(n, width)`` where only the first symbol of each input asks.
+            query: ``(n, longest, width)``, or ``(n, width)`` for the first symbol of each input only.
             key: ``(n, longest, width)``.
             value: ``(n, longest, width)``.
-            n_heads: The heads that the width is split into.
-            window: How far a token sees to either side; the whole input if None.
+            n_heads: The number of heads that the width is split into.
+            window: The number of tokens that a token sees to either side; None lets it see the whole input.
         """
         asked = query[:, None] if query.dim() == 2 else query
         return _attention(asked, key, value, n_heads, self.mask(asked.shape[1], window)).view(query.shape)
 
     def mask(self, n_queries: int, window: int | None) -> torch.Tensor:
-        """Returns what each of the first queries may see, boolean, ``(n, 1, 1 or n_queries, longest)``."""
+        """Returns a mask of the tokens that each of the first queries may see, ``(n, 1, 1 or n_queries, longest)``."""
         mask = self.real[:, None, None]
         if window is None:
             return mask
         near, itself = (_near(n_queries, self.real.shape[1], far).to(mask.device) for far in (window, 0))
-        # A pad far behind its input would otherwise see nothing, and its NaN reach the others.
+        # Every token sees itself. Otherwise a pad far behind its input would see nothing, and its NaN would spread.
         return mask & near | itself
 
     def first(self, hidden: torch.Tensor) -> torch.Tensor:
@@ -188,7 +205,7 @@ class Padded:
         return hidden[:, 0]
 
     def pooled(self, hidden: torch.Tensor, pooling: str) -> torch.Tensor:
-        """Returns what a head with one of the :data:`POOLINGS` reads, ``(n, width)``."""
+        """Returns the vector of each input that a head with one of the :data:`POOLINGS` reads, ``(n, width)``."""
         if pooling == "cls":
             return self.first(hidden)
         skipped = 1 if pooling == "mean_nocls" else 0
@@ -197,7 +214,7 @@ class Padded:
 
 
 def _attention(query, key, value, n_heads: int, mask) -> torch.Tensor:
-    """Returns ``(n, asked, width)`` for ``query (n, asked, width)`` and ``key``, ``value`` ``(n, length, width)``."""
+    """Returns attention, ``(n, asked, width)``, of ``query (n, asked, width)`` to ``key, value (n, length, width)``."""
     query, key, value = (states.unflatten(-1, (n_heads, -1)).transpose(1, 2) for states in (query, key, value))
     if query.dtype == torch.bfloat16 and query.device.type == "cpu":
         attended = _products(query, key, value, mask)
@@ -207,10 +224,10 @@ def _attention(query, key, value, n_heads: int, mask) -> torch.Tensor:
 
 
 def _products(query, key, value, mask) -> torch.Tensor:
-    """Returns the same as torch's own attention, which in bf16 on a CPU takes two to three times as long."""
+    """Returns the same as torch's own attention, which takes two to three times as long in bf16 on a CPU."""
     q, k, v = (states.flatten(0, 1) for states in (query, key, value))
     weights = torch.baddbmm(q.new_empty(1), q, k.transpose(1, 2), beta=0, alpha=q.shape[-1] ** -0.5)
-    # In fp32: torch's softmax over short rows of bf16 would take longer than both products.
+    # The softmax is in fp32, because torch's softmax over short rows of bf16 takes longer than both products.
     weights = weights.float()
     if mask is not None:
         weights.unflatten(0, query.shape[:2]).add_(torch.zeros(mask.shape).masked_fill_(~mask, -torch.inf))
@@ -218,5 +235,5 @@ def _products(query, key, value, mask) -> torch.Tensor:
 
 
 def _near(n_queries: int, length: int, window: int) -> torch.Tensor:
-    """Returns which tokens each of the first ``n_queries`` may see, boolean, ``(n_queries, length)``."""
+    """Returns a mask of the tokens within the window of each of the first queries, ``(n_queries, length)``."""
     return (torch.arange(n_queries)[:, None] - torch.arange(length)).abs() <= window

@@ -7,19 +7,19 @@ import torch.nn.functional as F
 from torch import nn
 
 Make = Callable[..., nn.Module]
-"""Makes a linear map from weight ``(out, in)``, bias ``(out,)`` or None, and the activation that follows it."""
+"""A class of linear maps: it takes a weight ``(out, in)``, a bias ``(out,)`` or None, and the name of an activation."""
 
 _FUSED = {"gelu": ("gelu", "none"), "gelu_pytorch_tanh": ("gelu", "tanh"), "relu": ("relu", ""), None: ("none", "")}
-"""What oneDNN calls the activations that it can apply while the result is still in its registers."""
+"""The names and algorithms of oneDNN for the activations that it can fuse with a linear map."""
 
 
 class Linear(nn.Module):
-    """``activation(x W' + b)``, plus another tensor of the result's shape where one is given.
+    """A linear map with an activation: ``activation(x W' + b)``.
 
     Args:
-        weight: ``(out, in)``.
-        bias: ``(out,)`` or None.
-        activation: A name among transformers' activations, or None.
+        weight: The weight, ``(out, in)``.
+        bias: The bias, ``(out,)``, or None.
+        activation: The name of one of transformers' activations, or None.
     """
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, activation: str | None = None):
@@ -27,15 +27,20 @@ class Linear(nn.Module):
         self.weight, self.bias, self.activation = weight, bias, _activation(activation)
 
     def forward(self, x: torch.Tensor, add: torch.Tensor | None = None) -> torch.Tensor:
-        """Returns ``(..., out)`` for ``(..., in)``."""
+        """Returns ``(..., out)`` for ``x`` of ``(..., in)``, plus ``add`` of ``(..., out)`` if it is given."""
         y = self.activation(F.linear(x, self.weight, self.bias))
         return y if add is None else y + add
 
 
 class PackedLinear(nn.Module):
-    """The same on oneDNN, with the weight in its own layout and activation or addition fused.
+    """The same map computed by oneDNN, with the weight in oneDNN's own layout and the activation or addition fused.
 
-    Where ``F.linear`` goes to another library, as it does in fp32, this is about twice as fast on AMD processors.
+    In fp32 ``F.linear`` uses another library, and this map is about twice as fast on AMD processors.
+
+    Args:
+        weight: The weight, ``(out, in)``.
+        bias: The bias, ``(out,)``, or None.
+        activation: The name of one of transformers' activations, or None.
     """
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, activation: str | None = None):
@@ -46,7 +51,7 @@ class PackedLinear(nn.Module):
         self.activation = _activation(None if activation in _FUSED else activation)
 
     def forward(self, x: torch.Tensor, add: torch.Tensor | None = None) -> torch.Tensor:
-        """Returns ``(..., out)`` for ``(..., in)``."""
+        """Returns ``(..., out)`` for ``x`` of ``(..., in)``, plus ``add`` of ``(..., out)`` if it is given."""
         if add is not None:
             return torch.ops.mkldnn._linear_pointwise.binary(x, add, self.weight, self.bias, "add")
         name, algorithm = self.fused
@@ -60,7 +65,7 @@ def _activation(name: str | None) -> nn.Module:
 
 
 def linear_for(device: torch.device, dtype: torch.dtype) -> Make:
-    """Returns the fastest map that works here: prepacked on a CPU whose torch has these operators, else plain."""
+    """Returns the fastest class of linear maps for a device: prepacked ones if torch has the operators, else plain."""
     if device.type != "cpu" or not torch.backends.mkldnn.is_available():
         return Linear
     weight, bias, x = torch.ones(16, 16, dtype=dtype), torch.ones(16, dtype=dtype), torch.ones(2, 16, dtype=dtype)
@@ -68,14 +73,19 @@ def linear_for(device: torch.device, dtype: torch.dtype) -> Make:
         works = torch.equal(PackedLinear(weight, bias, "relu")(x), Linear(weight, bias, "relu")(x)) and torch.equal(
             PackedLinear(weight, bias)(x, add=x), Linear(weight, bias)(x, add=x)
         )
-    # The operators are torch's own and undocumented: another version may lack them or take other arguments.
+    # The operators are internal to torch: another version may not have them, or may take other arguments.
     except (AttributeError, RuntimeError, TypeError):
         return Linear
     return PackedLinear if works else Linear
 
 
 def with_linears(module: nn.Module, make: Make) -> nn.Module:
-    """Returns the module with all its linear maps made anew, in place."""
+    """Replaces all ``nn.Linear`` inside a module by maps of another class, in place, and returns the module.
+
+    Args:
+        module: The module.
+        make: The class of the new maps.
+    """
     for name, child in module.named_children():
         if isinstance(child, nn.Linear):
             setattr(module, name, make(child.weight.detach(), None if child.bias is None else child.bias.detach()))

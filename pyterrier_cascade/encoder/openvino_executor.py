@@ -1,4 +1,4 @@
-"""Spans of layers run by OpenVINO, in fp32, bf16 or int8 (extra ``openvino``)."""
+"""An executor that runs spans of layers with OpenVINO, in fp32, bf16 or int8 (extra ``openvino``)."""
 
 import os
 import queue
@@ -24,18 +24,20 @@ CALIBRATED = ("int8", "mixed")
 """The precisions that need calibration."""
 
 CALIBRATION = (32, 320)
-"""The least and the most inputs that int8 is calibrated on."""
+"""The smallest and the largest number of inputs that int8 is calibrated on."""
 
 
 class OpenVINOExecutor:
-    """Runs the layers up to each head as graphs that OpenVINO compiled for this CPU.
+    """Runs the layers up to each head as graphs that OpenVINO compiles for this CPU.
 
     Args:
         encoder: A Hugging Face encoder without a head on top.
-        heads: In order of their layers.
-        precision: ``fp32``, ``bf16``, ``int8``, or ``mixed``: int8 but for the most sensitive third of the linear maps.
-        cache: A folder in which converted spans are kept, or None to convert them anew in every process.
-        calibration: What int8 is calibrated on; the first of them count, up to :data:`CALIBRATION`.
+        heads: The heads, in order of their layers.
+        precision: ``fp32``, ``bf16``, ``int8``, or ``mixed``, which is int8 except for the most sensitive third of the
+            linear maps.
+        cache: The folder for converted graphs, or None to convert them again in every process.
+        calibration: The inputs that int8 is calibrated on; the first ones are used, at most as many as
+            :data:`CALIBRATION` allows.
     """
 
     budget, padding = 1_024, 0.08
@@ -65,12 +67,12 @@ class OpenVINOExecutor:
         if precision in CALIBRATED:
             blocks, mixed = self._calibration(calibration), precision == "mixed"
             more = (array for block in blocks for array in block)
-            graphs = openvino_graphs.kept(
+            graphs = openvino_graphs.read_or_make(
                 folder(precision, *more), lambda: openvino_graphs.quantized(exact(), blocks, mixed)
             )
         else:
-            graphs = openvino_graphs.kept(folder("exact"), exact)
-        # What int8 leaves out, sums and norms, is bf16 where the hardware has it.
+            graphs = openvino_graphs.read_or_make(folder("exact"), exact)
+        # Operations that int8 does not cover, such as norms and sums, are in bf16 where the hardware has it.
         low = precision != "fp32" and has_bf16(self.device)
         n_threads = torch.get_num_threads()
         settings = {
@@ -78,48 +80,53 @@ class OpenVINOExecutor:
             "NUM_STREAMS": n_threads,
             "INFERENCE_NUM_THREADS": n_threads,
         }
-        # WaveStates go from span to span as OpenVINO has them inside.
+        # States pass from span to span in OpenVINO's own precision, so that no conversion loses anything.
         self.dtype = torch.bfloat16 if low else torch.float32
         core = openvino.Core()
-        self._spans = [core.compile_model(openvino_graphs.joined(graph, low), "CPU", settings) for graph in graphs]
+        spans = [openvino_graphs.with_low_states(graph) if low else graph for graph in graphs]
+        self._spans = [core.compile_model(span, "CPU", settings) for span in spans]
         self._idle, self._process = queue.LifoQueue(), os.getpid()
 
     def workers(self):
-        """Opens the threads that chunks are dealt to."""
+        """Returns a context manager that opens the worker threads.
+
+        In a process that was forked after OpenVINO started, this raises an error in place of a computation that hangs.
+        """
         if os.getpid() != self._process:
             raise RuntimeError(
-                "OpenVINO does not live on in a forked process; start processes by 'spawn' "
+                "OpenVINO does not work in a forked process; start processes by 'spawn' "
                 "(multiprocessing.set_start_method), or use engine='torch'"
             )
         return workers()
 
     def run(self, spans: range, pairs: TokenPairs, rows: np.ndarray, states: WaveStates | None) -> torch.Tensor:
-        """Returns the relevance that the head of each span gives to some inputs, ``(len(spans), len(rows))``.
+        """Returns the scores that the head of each span gives to some inputs, ``(len(spans), len(rows))``.
 
         Args:
-            spans: The numbers of the heads that are reached, one after the other.
+            spans: The numbers of the spans to run, one after the other; each ends at the head of its number.
             pairs: All inputs.
-            rows: Those to run, in order of length.
-            states: Where the span before left their states and this one leaves them; None where nothing goes on.
+            rows: The numbers of the inputs to run, in order of length.
+            states: The states of the inputs: read if layers have run before, and written if later spans follow. None if
+                all spans run in this call.
         """
         block = _block(pairs.lengths[rows])
         if spans.start == 0:
-            given = _looked_up(self._embeddings, pairs, rows, block)
+            given = _embedding_indices(self._embeddings, pairs, rows, block)
         else:
-            given = [openvino_graphs.shared(states.read(rows, block))]
+            given = [openvino_graphs.to_openvino(states.read(rows, block))]
         try:
             requests = self._idle.get_nowait()
         except queue.Empty:
             requests = [span.create_infer_request() for span in self._spans]
         scores = []
         for span in spans:
-            # What a request returns lies in its own memory and holds until it is asked again.
+            # The output of a request lies in the memory of the request and is valid until its next call.
             request = requests[span]
             request.infer([block.real.numpy(), *given], share_inputs=True, share_outputs=True)
             scores.append(torch.from_numpy(request.get_output_tensor(0).data.copy()))
             given = [request.get_output_tensor(1)] if span < len(self.heads) - 1 else []
         if given and states is not None:
-            states.write(rows, block, openvino_graphs.tensor(given[0], self.dtype))
+            states.write(rows, block, openvino_graphs.to_torch(given[0], self.dtype))
         self._idle.put(requests)
         return torch.stack(scores)
 
@@ -133,20 +140,20 @@ class OpenVINOExecutor:
         found = []
         for rows in chunks(lengths, self.budget, padding=self.padding):
             block = _block(lengths[rows])
-            found.append([block.real.numpy(), *_looked_up(self._embeddings, pairs, rows, block)])
+            found.append([block.real.numpy(), *_embedding_indices(self._embeddings, pairs, rows, block)])
         return found
 
 
 def _block(lengths: np.ndarray) -> Padded:
-    """Returns the block of inputs of these lengths, its own length rounded up: a new shape takes time to compile."""
+    """Returns the block of inputs of some lengths; its own length is rounded up, because new shapes are compiled."""
     longest = int(lengths.max())
     step = max(2, 2 ** (longest.bit_length() - 5))
     return Padded.of(lengths, torch.device("cpu"), longest=-(-longest // step) * step)
 
 
-def _looked_up(embeddings: Embeddings, pairs: TokenPairs, rows: np.ndarray, block: Padded) -> list[np.ndarray]:
-    """Returns what the embeddings look up, in the order of their tables, each ``(n, longest)``."""
+def _embedding_indices(embeddings: Embeddings, pairs: TokenPairs, rows: np.ndarray, block: Padded) -> list[np.ndarray]:
+    """Returns the indices into each embedding table, in the order of the tables, each ``(n, longest)``."""
     indices = embeddings.indices(pairs, rows)
-    nothing = np.zeros_like(indices["input_ids"])
-    tokens = (torch.from_numpy(indices.get(name, nothing).astype(np.int64)) for name in embeddings.tables)
+    zeros = np.zeros_like(indices["input_ids"])
+    tokens = (torch.from_numpy(indices.get(name, zeros).astype(np.int64)) for name in embeddings.tables)
     return [block.spread(values).numpy() for values in tokens]

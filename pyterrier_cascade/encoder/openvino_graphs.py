@@ -1,4 +1,4 @@
-"""Spans of layers as OpenVINO graphs: converted, quantised to int8, and kept on disk."""
+"""Spans of layers as OpenVINO graphs: conversion, quantisation to int8, and files on disk."""
 
 import contextlib
 import hashlib
@@ -12,13 +12,14 @@ import tempfile
 import warnings
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import nn
 
+from pyterrier_cascade import optional
+from pyterrier_cascade.checks import warn_user
 from pyterrier_cascade.encoder import layers, layout, linear
 from pyterrier_cascade.encoder.families import Encoder, family_of
 from pyterrier_cascade.encoder.heads import Head
@@ -26,21 +27,17 @@ from pyterrier_cascade.encoder.layout import Padded
 
 
 def check_installed() -> None:
-    """Raises where the extra is missing."""
-    missing = [name for name in ("openvino", "nncf") if find_spec(name) is None]
-    if missing:
-        raise ImportError(
-            f"engine='openvino' needs {' and '.join(missing)}: pip install \"pyterrier_cascade[openvino]\""
-        )
+    """Raises an ImportError with the pip command if the extra ``openvino`` is not installed."""
+    optional.check_installed("openvino", "openvino", "nncf", purpose="engine='openvino'")
 
 
 class Span(nn.Module):
-    """The layers up to a head, from the head before, and the head itself, on a padded block.
+    """The layers between two heads and the second of the two heads, as one module that works on a padded block.
 
     Args:
         encoder: The encoder taken apart, with plain linear maps.
-        heads: All heads.
-        number: Whose span this is; the first one begins with the embeddings.
+        heads: All heads, in order of their layers.
+        number: The number of the head at which the span ends. The first span begins with the embeddings.
     """
 
     def __init__(self, encoder: Encoder, heads: Sequence[Head], number: int):
@@ -55,8 +52,9 @@ class Span(nn.Module):
         """Returns scores ``(n,)`` and, unless this is the last span, states ``(n, longest, width)``.
 
         Args:
-            real: Which places hold tokens, ``(n, longest)``.
-            *given: The states before; for the first span what the embeddings look up, in the order of their tables.
+            real: A mask that is true for tokens and false for pads, ``(n, longest)``.
+            *given: The states after the span before, ``(n, longest, width)``. For the first span these are the indices
+                into each embedding table, in the order of the tables, each ``(n, longest)``.
         """
         block = Padded(real)
         hidden = given[0]
@@ -71,7 +69,12 @@ class Span(nn.Module):
 
 
 def converted(encoder: Encoder, heads: Sequence[Head]) -> list:
-    """Returns each span as a graph for blocks of any shape."""
+    """Returns each span as an OpenVINO graph, which takes blocks of any shape.
+
+    Args:
+        encoder: The encoder taken apart, with plain linear maps.
+        heads: The heads, in order of their layers.
+    """
     import openvino
 
     real = torch.ones(3, 5, dtype=torch.bool)
@@ -81,7 +84,7 @@ def converted(encoder: Encoder, heads: Sequence[Head]) -> list:
         first = [torch.ones(3, 5, dtype=torch.long)] * len(encoder.embeddings.tables)
         given = [torch.zeros(3, 5, encoder.width)] if number else first
         try:
-            # Tracing warns of every shape that Python sees; the tests compare other shapes than this one.
+            # Tracing warns about every shape that Python code reads. The tests check that graphs take other shapes.
             with torch.no_grad(), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 span = Span(encoder, heads, number).eval()
@@ -95,12 +98,13 @@ def converted(encoder: Encoder, heads: Sequence[Head]) -> list:
 
 
 def quantized(graphs: list, blocks: list[list[np.ndarray]], mixed: bool) -> list:
-    """Returns the graphs in int8, each calibrated on the states that the exact ones before it leave.
+    """Returns the graphs in int8; each is calibrated on the states that the exact graphs before it compute.
 
     Args:
-        graphs: The exact spans.
-        blocks: What the first span is given, for each of some blocks.
-        mixed: Whether the maps back from the feed-forward width, where most of the error arises, stay as they are.
+        graphs: The exact graphs, one for each span.
+        blocks: The inputs of the first span, for each of several blocks.
+        mixed: Whether the maps from the feed-forward width back to the width stay exact; most of the error of int8
+            arises there.
     """
     import nncf
     import openvino
@@ -110,7 +114,7 @@ def quantized(graphs: list, blocks: list[list[np.ndarray]], mixed: bool) -> list
     spared = nncf.IgnoredScope(patterns=[r".*\.down/.*"]) if mixed else None
     for number, graph in enumerate(graphs):
         kind = nncf.ModelType.TRANSFORMER
-        with _bars_unseen():
+        with _hidden_progress_bars():
             found.append(
                 nncf.quantize(
                     graph, nncf.Dataset(blocks), model_type=kind, subset_size=len(blocks), ignored_scope=spared
@@ -123,31 +127,30 @@ def quantized(graphs: list, blocks: list[list[np.ndarray]], mixed: bool) -> list
 
 
 @contextlib.contextmanager
-def _bars_unseen():
-    """Keeps NNCF's progress bars from standard output, which is for data, and from notebooks."""
+def _hidden_progress_bars():
+    """Hides NNCF's progress bars, which would otherwise appear in notebooks and mix with data on standard output."""
     import rich
 
     console = rich.get_console()
-    seen = vars(console)
+    attributes = vars(console)
     rich.reconfigure(file=io.StringIO(), force_jupyter=False)
     try:
         yield
     finally:
-        console.__dict__ = seen
+        console.__dict__ = attributes
 
 
-def joined(graph, low: bool):
-    """Returns a span whose states come and go in bf16 if it computes in that, so that nothing is converted between.
+def with_low_states(graph):
+    """Returns a span's graph with its input and output states in bf16, so that states pass between spans unconverted.
 
     Args:
-        graph: The span.
-        low: Whether it computes in bf16.
+        graph: The graph of a span that computes in bf16.
     """
     import openvino
     from openvino.preprocess import PrePostProcessor
 
     states = [i for i, given in enumerate(graph.inputs) if given.element_type == openvino.Type.f32]
-    if not low or (not states and len(graph.outputs) == 1):
+    if not states and len(graph.outputs) == 1:
         return graph
     around = PrePostProcessor(graph)
     for number in states:
@@ -157,8 +160,8 @@ def joined(graph, low: bool):
     return around.build()
 
 
-def shared(states: torch.Tensor):
-    """Returns states as OpenVINO's tensor on the same memory; NumPy has no bf16."""
+def to_openvino(states: torch.Tensor):
+    """Returns states in fp32 or bf16 as an array that OpenVINO takes, on the same memory; NumPy has no bf16."""
     import openvino
 
     if states.dtype == torch.float32:
@@ -166,17 +169,22 @@ def shared(states: torch.Tensor):
     return openvino.Tensor(states.view(torch.int16).numpy(), states.shape, openvino.Type.bf16)
 
 
-def tensor(states, dtype: torch.dtype) -> torch.Tensor:
-    """Returns OpenVINO's states as torch's tensor on the same memory."""
+def to_torch(states, dtype: torch.dtype) -> torch.Tensor:
+    """Returns states of OpenVINO as a torch tensor on the same memory.
+
+    Args:
+        states: OpenVINO's tensor.
+        dtype: Its type, fp32 or bf16.
+    """
     return torch.from_numpy(states.data.view(np.int16 if dtype == torch.bfloat16 else np.float32)).view(dtype)
 
 
-def kept(folder: Path | None, make: Callable[[], list]) -> list:
-    """Returns the graphs of a folder; where it is not there, makes and keeps them.
+def read_or_make(folder: Path | None, make: Callable[[], list]) -> list:
+    """Reads graphs from a folder; if the folder does not exist, makes the graphs and writes them to it.
 
     Args:
-        folder: Where they are kept; nothing is if None.
-        make: Makes them.
+        folder: The folder, or None to make the graphs without writing them.
+        make: The function that makes the graphs.
     """
     import openvino
 
@@ -185,12 +193,11 @@ def kept(folder: Path | None, make: Callable[[], list]) -> list:
     if not folder.exists():
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
-            # Renamed when complete: neither a process that is killed nor one beside it leaves half of it for whole.
+            # The folder gets its name when it is complete, so that no process ever reads half of it.
             unfinished = Path(tempfile.mkdtemp(dir=folder.parent, prefix="unfinished-"))
         except OSError as error:
-            warnings.warn(
-                f"compiled models cannot be kept in {folder.parent} ({error}), so that every process makes them anew",
-                stacklevel=2,
+            warn_user(
+                f"compiled models cannot be kept in {folder.parent} ({error}), so that every process makes them anew"
             )
             return make()
         try:
@@ -205,7 +212,13 @@ def kept(folder: Path | None, make: Callable[[], list]) -> list:
 
 
 def fingerprint(encoder: nn.Module, heads: Sequence[Head], *more: np.ndarray) -> str:
-    """Returns a digest of all that the graphs follow from: weights, heads, code, versions, and what else is given."""
+    """Returns a hash of everything that decides the graphs: weights, heads, configuration, code and versions.
+
+    Args:
+        encoder: The Hugging Face encoder.
+        heads: The heads.
+        *more: Further arrays to hash, such as the calibration's inputs.
+    """
     digest = hashlib.sha256()
     classes = {type(family_of(encoder.config)), Encoder}
     classes |= {type(module) for head in heads for module in head.module.modules()}

@@ -1,4 +1,4 @@
-"""An encoder over pairs of query and document, with one or several heads, in memory."""
+"""A loaded model that reads query and document together: an encoder with one or several heads."""
 
 from abc import abstractmethod
 from functools import cached_property
@@ -13,7 +13,10 @@ from pyterrier_cascade.model import LoadedModel
 
 
 class PairModel(LoadedModel):
-    """A Hugging Face module whose encoder the engine runs layer by layer; a subclass says which heads it has."""
+    """A loaded Hugging Face module whose encoder the engine runs layer by layer.
+
+    A subclass implements :attr:`heads` and :attr:`encoder_config`.
+    """
 
     @property
     @abstractmethod
@@ -42,17 +45,17 @@ class PairModel(LoadedModel):
 
     @property
     def full_layers(self) -> int:
-        """The layers of the encoder that this one was cut from, by which relative cost is counted (CT-34)."""
+        """The layers of the encoder before it was truncated; relative cost is counted by them (CT-34)."""
         return getattr(self.encoder_config, "full_layers", None) or self.layers
 
     @property
     def length_limit(self) -> int:
-        """The most tokens that the encoder has positions for and the tokenizer allows."""
+        """The most tokens of an input: the smaller of the encoder's positions and the tokenizer's limit."""
         most = self.tokenizer.model_max_length
         return min(position_limit(self.encoder_config) or most, most)
 
     def describe(self) -> dict[str, Any]:
-        """Returns the description that ``info`` prints."""
+        """Returns the facts about the model that ``python -m pyterrier_cascade info`` prints."""
         return {
             "encoder": self.encoder_config.model_type,
             "layers": self.layers,

@@ -1,7 +1,6 @@
-"""Query and document as one input, with the tokenizer's own special tokens (CT-5)."""
+"""Tokenised inputs: query and document as one input (CT-5), or a text that stands alone."""
 
 import dataclasses
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,20 +9,22 @@ from itertools import chain
 import numpy as np
 import torch
 
+from pyterrier_cascade.checks import warn_user
+
 MIN_DOCUMENT = 16
-"""The tokens that a query must leave to the document; only a query longer than that allows is cut itself."""
+"""The number of tokens that remain for the document beside a long query; a query that leaves fewer is cut."""
 
 
 @dataclass(frozen=True)
 class TokenPairs:
-    """Tokenised pairs, end to end and unpadded; a document longer than the limit may be several passages.
+    """Tokenised pairs, end to end and without pads. A long document may be several inputs, one for each passage.
 
     Attributes:
-        columns: The tokens of all inputs by the model's argument name (``input_ids``, ``token_type_ids`` where it
-            takes them), each ``(n_tokens,)``.
+        columns: The tokens of all inputs by the name of the model's argument: ``input_ids``, and ``token_type_ids`` if
+            the model takes them, each ``(n_tokens,)``.
         lengths: The number of tokens of each input, ``(n_inputs,)``.
-        owner: The pair that each input belongs to, ``(n_inputs,)``, ascending.
-        pad: The value that fills each column up where inputs are padded.
+        owner: The number of the pair that each input belongs to, ``(n_inputs,)``, ascending.
+        pad: The value of pads in each column.
     """
 
     columns: dict[str, np.ndarray]
@@ -33,17 +34,17 @@ class TokenPairs:
 
     @cached_property
     def starts(self) -> np.ndarray:
-        """Where each input's tokens begin, ``(n_inputs,)``."""
+        """The number of each input's first token, ``(n_inputs,)``."""
         return np.cumsum(self.lengths) - self.lengths
 
     def select(self, rows: np.ndarray) -> "TokenPairs":
-        """Returns some of the inputs."""
+        """Returns the inputs of some numbers, ``(n,)``, in their order."""
         tokens = runs(self.starts[rows], self.lengths[rows])
         columns = {name: values[tokens] for name, values in self.columns.items()}
         return TokenPairs(columns, self.lengths[rows], self.owner[rows], self.pad)
 
     def batch(self, rows: Sequence[int]) -> dict[str, torch.Tensor]:
-        """Returns the padded inputs of some rows and their attention mask, each ``(len(rows), longest)``."""
+        """Returns some inputs padded, with their ``attention_mask``, each ``(len(rows), longest)``."""
         lengths = self.lengths[rows]
         real = np.arange(lengths.max()) < lengths[:, None]
         tokens = runs(self.starts[rows], lengths)
@@ -56,7 +57,12 @@ class TokenPairs:
 
 
 def runs(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Returns the numbers ``start, start + 1, ...`` of each run, end to end, ``(lengths.sum(),)``."""
+    """Returns the whole numbers of each run, ``start, start + 1, ...``, end to end, ``(lengths.sum(),)``.
+
+    Args:
+        starts: The first number of each run, ``(n,)``.
+        lengths: The length of each run, ``(n,)``.
+    """
     offsets = np.cumsum(lengths) - lengths
     return np.repeat(starts - offsets, lengths) + np.arange(lengths.sum())
 
@@ -64,18 +70,20 @@ def runs(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 def tokenize(
     tokenizer, queries: list[str], texts: list[str], *, max_length: int = 512, passages: bool = False
 ) -> TokenPairs:
-    """Returns pairs as token ids, cut to ``max_length`` by shortening the document only.
+    """Returns pairs as token ids, with the tokenizer's own special tokens, cut to ``max_length`` tokens (CT-5).
+
+    Only the document is shortened, except beside a query that leaves it almost no room.
 
     Args:
         tokenizer: A fast Hugging Face tokenizer.
         queries: One query for each pair.
         texts: One document for each pair.
         max_length: The most tokens of an input, special tokens included.
-        passages: Whether what is cut off becomes further inputs of the same pair, overlapping by a quarter of the
-            limit, instead of being dropped.
+        passages: Whether the rest of a long document becomes further inputs of the same pair, which overlap by a
+            quarter of the limit. Otherwise the rest is dropped.
     """
     queries, rooms = fitting(tokenizer, queries, max_length)
-    # A long query leaves less than that; those of one overlap are tokenised together.
+    # Beside a long query the overlap is smaller. The tokenizer takes one overlap for all pairs of a call.
     strides, parts = np.minimum(max_length // 4, rooms // 2) * passages, []
     for stride in np.unique(strides).tolist():
         rows = np.flatnonzero(strides == stride)
@@ -101,14 +109,14 @@ def _together(parts: list[TokenPairs]) -> TokenPairs:
 
 
 def tokenize_texts(tokenizer, texts: list[str], *, max_length: int = 512, passages: bool = False) -> TokenPairs:
-    """Returns texts that stand alone as token ids, cut to ``max_length``.
+    """Returns texts that stand alone as token ids, cut to ``max_length`` tokens.
 
     Args:
         tokenizer: A fast Hugging Face tokenizer.
         texts: The texts.
         max_length: The most tokens of an input, special tokens included.
-        passages: Whether what is cut off becomes further inputs of the same text, overlapping by a quarter of the
-            limit, instead of being dropped.
+        passages: Whether the rest of a long text becomes further inputs of the same text, which overlap by a quarter of
+            the limit. Otherwise the rest is dropped.
     """
     encoded = tokenizer(
         [_encodable(text) for text in texts],
@@ -134,7 +142,15 @@ def _end_to_end(tokenizer, encoded, n_texts: int) -> TokenPairs:
 
 
 def fitting(tokenizer, queries: list[str], max_length: int) -> tuple[list[str], np.ndarray]:
-    """Returns the queries, the longest ones cut, with a warning, and the room that each leaves, ``(n,)``."""
+    """Returns the queries, cut where they leave too little room, and the tokens that remain beside each, ``(n,)``.
+
+    Warns about cut queries.
+
+    Args:
+        tokenizer: A fast Hugging Face tokenizer.
+        queries: The queries.
+        max_length: The most tokens of a pair, special tokens included.
+    """
     unique = list(dict.fromkeys(queries))
     encodable = [_encodable(query) for query in unique]
     limit = max(1, max_length - tokenizer.num_special_tokens_to_add(pair=True) - min(MIN_DOCUMENT, max_length // 2))
@@ -143,10 +159,9 @@ def fitting(tokenizer, queries: list[str], max_length: int) -> tuple[list[str], 
     longest = max(lengths, default=0)
     if longest > limit:
         cut = sum(length > limit for length in lengths)
-        warnings.warn(
+        warn_user(
             f"{cut} of {len(unique)} queries have more than {limit} tokens (the longest {longest}) and are cut, "
-            f"so that a document fits beside them in max_length={max_length}",
-            stacklevel=2,
+            f"so that a document fits beside them in max_length={max_length}"
         )
         ends = [offsets[limit - 1][1] if len(offsets) > limit else None for offsets in encoded["offset_mapping"]]
         encodable = [query[:end] for query, end in zip(encodable, ends, strict=True)]
@@ -156,5 +171,5 @@ def fitting(tokenizer, queries: list[str], max_length: int) -> tuple[list[str], 
 
 
 def _encodable(text: str) -> str:
-    """Returns the text with lone surrogates, which no tokenizer takes, replaced."""
+    """Returns the text with question marks in place of lone surrogates, which tokenizers refuse."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")

@@ -1,4 +1,4 @@
-"""Reading what Hugging Face saved: weights from safetensors alone, because a pickle may run any code."""
+"""Reading models that Hugging Face's libraries saved, from safetensors only, because a pickle may run any code."""
 
 import contextlib
 from collections.abc import Iterator
@@ -8,15 +8,16 @@ from typing import Any
 from safetensors import SafetensorError
 
 PICKLED = "pytorch_model.bin"
+"""The name of files with pickled weights."""
 
 
 def pretrained(cls: type, source: str, **options) -> Any:
-    """Returns what ``cls.from_pretrained`` makes of the safetensors in a folder or on the Hub.
+    """Returns the model that ``cls.from_pretrained`` reads from the safetensors in a folder or on the Hub.
 
     Args:
         cls: A model class of transformers.
         source: The folder or the Hub name.
-        **options: Those of ``from_pretrained``.
+        **options: Further arguments of ``from_pretrained``.
     """
     folder = Path(source)
     if folder.is_dir() and any(folder.glob(f"{PICKLED}*")) and not any(folder.glob("*.safetensors*")):
@@ -36,11 +37,11 @@ def config_fields(source: str) -> dict[str, Any]:
 
 
 def fast_tokenizer(source: str, trust_remote_code: bool = False) -> Any:
-    """Returns the fast tokenizer in a folder or on the Hub, or raises where there is a slow one only.
+    """Returns the fast tokenizer in a folder or on the Hub, or raises if it has only a slow one.
 
     Args:
         source: The folder or the Hub name.
-        trust_remote_code: Whether code that comes with the model may run.
+        trust_remote_code: Whether to run code that comes with the model.
     """
     from transformers import AutoTokenizer
 
@@ -52,7 +53,7 @@ def fast_tokenizer(source: str, trust_remote_code: bool = False) -> Any:
 
 @contextlib.contextmanager
 def fixed_seed() -> Iterator[None]:
-    """Draws fresh weights alike every time, so that two rankers on the same bare encoder are the same ranker."""
+    """Makes fresh weights the same every time, so that two rankers on the same encoder without heads are equal."""
     import torch
 
     with torch.random.fork_rng(devices=[]):
@@ -62,7 +63,7 @@ def fixed_seed() -> Iterator[None]:
 
 @contextlib.contextmanager
 def undamaged(source: str) -> Iterator[None]:
-    """Names the folder whose weights cannot be read inside.
+    """Turns errors of reading damaged weights in a ``with`` block into an error that names their folder.
 
     Args:
         source: The folder or the Hub name.
@@ -75,7 +76,10 @@ def undamaged(source: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def silenced() -> Iterator[None]:
-    """Silences transformers' progress bars and its report of missing weights inside; our own errors say it better."""
+    """Hides transformers' progress bars and its report of missing weights in a ``with`` block.
+
+    The errors and warnings of this package report missing weights instead.
+    """
     from transformers.utils import logging
 
     verbosity, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()

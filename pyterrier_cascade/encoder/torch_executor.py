@@ -1,4 +1,4 @@
-"""Spans of layers on torch: oneDNN and a thread for each core on CPUs, large blocks on GPUs."""
+"""An executor that runs spans of layers with torch: oneDNN and a thread for each core on CPUs, large blocks on GPUs."""
 
 from collections.abc import Sequence
 
@@ -12,59 +12,87 @@ from pyterrier_cascade.encoder.layout import Packed, Padded
 from pyterrier_cascade.encoder.linear import linear_for, with_linears
 from pyterrier_cascade.encoder.pairs import TokenPairs
 from pyterrier_cascade.encoder.wave_states import WaveStates
-from pyterrier_cascade.encoder.workers import here, workers
+from pyterrier_cascade.encoder.workers import calling_thread, workers
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+"""The types of the precisions."""
 
 
-class TorchExecutor:
-    """Runs the layers up to each head.
+class TorchEncoder:
+    """An encoder on a device, with the layout of chunks that is fast there.
 
     Args:
         encoder: A Hugging Face encoder without a head on top.
-        heads: In order of their layers.
-        device: Where to compute.
-        precision: ``fp32`` or ``bf16``, of weights and states; heads read and score in fp32.
+        device: The device to compute on.
+        precision: The precision of weights and states, ``fp32`` or ``bf16``.
 
     Attributes:
+        encoder: The encoder, taken apart.
         width: The width of the states.
-        dtype: Their type.
-        budget: The tokens of a chunk: on a CPU what stays in its cache, on a GPU what keeps it busy.
-        padding: The share of a chunk that may be pads; None where there are none, whatever the lengths.
-        workers: Opens the threads that chunks are dealt to.
+        dtype: The type of the states.
+        device: The device of the states.
+        budget: The most tokens of a chunk: few enough for the cache of a CPU, and enough to keep a GPU busy.
+        padding: The largest share of pads in a chunk; None for layouts without pads.
+        merge: Inputs of a chunk attend together if the shortest has at least this share of the longest one's tokens.
+        workers: A function that returns a context manager, which opens the threads that run chunks.
     """
 
-    def __init__(self, encoder: nn.Module, heads: Sequence[Head], device: torch.device, precision: str = "fp32"):
+    def __init__(self, encoder: nn.Module, device: torch.device, precision: str = "fp32"):
         self.device, self.dtype = device, DTYPES[precision]
         self.encoder = take_apart(encoder, Weights(device, self.dtype, linear_for(device, self.dtype)))
-        self.heads = [head.to(device) for head in heads]
-        for head in self.heads:
-            with_linears(head.module, linear_for(device, torch.float32))
         self.width = self.encoder.width
         on_cpu = device.type == "cpu"
         self.budget, self.padding = (512, None) if on_cpu else (65_536, 0.08)
-        # In bf16 a mask costs less than another pair of small products; torch's attention in fp32 is better without.
+        # In bf16 one attention with a mask is faster than several small ones. In fp32 torch is faster without masks.
         self.merge = 0.75 if precision == "bf16" else 1.0
-        self.workers = workers if on_cpu else here
+        self.workers = workers if on_cpu else calling_thread
+
+    def layout(self, lengths: np.ndarray) -> Packed | Padded:
+        """Returns the layout of a chunk of inputs of some lengths, ``(n,)``, ascending."""
+        return Packed(lengths, self.merge) if self.padding is None else Padded.of(lengths, self.device)
+
+    def embedded(self, pairs: TokenPairs, rows: np.ndarray, layout: Packed | Padded) -> torch.Tensor:
+        """Returns the states that enter the first layer.
+
+        Args:
+            pairs: All inputs.
+            rows: The numbers of the inputs of the chunk.
+            layout: The layout of the chunk, in which the states are returned.
+        """
+        indices = self.encoder.embeddings.indices(pairs, rows)
+        tokens = {name: torch.from_numpy(values).to(self.device) for name, values in indices.items()}
+        return layout.spread(self.encoder.embeddings(**tokens).to(self.dtype))
+
+
+class TorchExecutor(TorchEncoder):
+    """Runs the layers up to each head with torch.
+
+    Args:
+        encoder: A Hugging Face encoder without a head on top.
+        heads: The heads, in order of their layers; the executor computes with copies of them.
+        device: The device to compute on.
+        precision: The precision of weights and states, ``fp32`` or ``bf16``; heads compute in fp32.
+    """
+
+    def __init__(self, encoder: nn.Module, heads: Sequence[Head], device: torch.device, precision: str = "fp32"):
+        super().__init__(encoder, device, precision)
+        self.heads = [head.to(device) for head in heads]
+        for head in self.heads:
+            with_linears(head.module, linear_for(device, torch.float32))
 
     @torch.inference_mode()
     def run(self, spans: range, pairs: TokenPairs, rows: np.ndarray, states: WaveStates | None) -> torch.Tensor:
-        """Returns the relevance that the head of each span gives to some inputs, ``(len(spans), len(rows))``.
+        """Returns the scores that the head of each span gives to some inputs, ``(len(spans), len(rows))``.
 
         Args:
-            spans: The numbers of the heads that are reached, one after the other.
+            spans: The numbers of the spans to run, one after the other; each ends at the head of its number.
             pairs: All inputs.
-            rows: Those to run, in order of length.
-            states: Where the span before left their states and this one leaves them; None where nothing goes on.
+            rows: The numbers of the inputs to run, in order of length.
+            states: The states of the inputs: read if layers have run before, and written if later spans follow. None if
+                all spans run in this call.
         """
-        lengths = pairs.lengths[rows]
-        layout = Packed(lengths, self.merge) if self.padding is None else Padded.of(lengths, self.device)
-        if spans.start == 0:
-            indices = self.encoder.embeddings.indices(pairs, rows)
-            tokens = {name: torch.from_numpy(values).to(self.device) for name, values in indices.items()}
-            hidden = layout.spread(self.encoder.embeddings(**tokens).to(self.dtype))
-        else:
-            hidden = states.read(rows, layout)
+        layout = self.layout(pairs.lengths[rows])
+        hidden = states.read(rows, layout) if spans.start else self.embedded(pairs, rows, layout)
         scores = []
         for span in spans:
             hidden, relevance = self._span(span, hidden, layout)

@@ -1,4 +1,4 @@
-"""The partial encodings of candidates between two heads."""
+"""The states of a wave's inputs between two heads."""
 
 import numpy as np
 import torch
@@ -8,20 +8,20 @@ from pyterrier_cascade.encoder.pairs import TokenPairs, runs
 
 
 class WaveStates:
-    """The states of a wave's tokens, end to end; each input keeps its place while others leave.
+    """The states of a wave's tokens, end to end. Each input keeps its place when others are dropped.
 
-    So nothing is moved when candidates are dropped: the next chunks read the survivors' rows, and write them back.
+    Nothing is moved when inputs are dropped: the next chunks read the rows of the survivors and write them back (CT-9).
 
     Args:
         pairs: All inputs.
-        rows: Those of the wave.
+        rows: The numbers of the inputs of the wave.
         width: The width of a state.
-        dtype: Its type.
-        device: Where the states are.
+        dtype: The type of a state.
+        device: The device of the states.
     """
 
     def __init__(self, pairs: TokenPairs, rows: np.ndarray, width: int, dtype: torch.dtype, device: torch.device):
-        # In order of length, so that the first chunks are slices.
+        # The states are in order of length, so that the first chunks are slices of them.
         rows = rows[np.argsort(pairs.lengths[rows], kind="stable")]
         lengths = pairs.lengths[rows]
         self._lengths, self._starts = pairs.lengths, np.zeros(len(pairs.lengths), dtype=np.int64)
@@ -29,12 +29,23 @@ class WaveStates:
         self._states = torch.empty(int(lengths.sum()), width, dtype=dtype, device=device)
 
     def read(self, rows: np.ndarray, layout: Packed | Padded) -> torch.Tensor:
-        """Returns the states of some inputs in a layout of theirs."""
+        """Returns the states of some inputs.
+
+        Args:
+            rows: The numbers of the inputs.
+            layout: The layout of these inputs, in which the states are returned.
+        """
         places = layout.spread(self._places(rows))
         return self._states.index_select(0, places.flatten()).unflatten(0, places.shape)
 
     def write(self, rows: np.ndarray, layout: Packed | Padded, states: torch.Tensor) -> None:
-        """Keeps the states of some inputs, given in a layout of theirs."""
+        """Stores the states of some inputs.
+
+        Args:
+            rows: The numbers of the inputs.
+            layout: The layout of these inputs.
+            states: Their states, in this layout.
+        """
         starts, lengths = self._starts[rows], self._lengths[rows]
         if (starts[1:] == starts[:-1] + lengths[:-1]).all():
             self._states[starts[0] : starts[0] + lengths.sum()] = layout.pack(states)

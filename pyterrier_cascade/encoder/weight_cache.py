@@ -1,4 +1,4 @@
-"""What is made from weights for inference, and made anew when they have changed."""
+"""A cache of objects that are made from weights for inference."""
 
 import threading
 from collections.abc import Callable, Hashable, Iterable
@@ -8,12 +8,12 @@ import torch
 
 
 class WeightCache:
-    """A store of things that were made from weights, and are made anew when these were changed in place.
+    """A cache of objects that were made from weights. When the weights change in place, the cache is emptied.
 
-    Only changes through ``tensor.data`` go unseen: use ``torch.no_grad()`` instead.
+    The cache does not see changes through ``tensor.data``: change weights inside ``torch.no_grad()`` instead.
 
     Args:
-        weights: Returns the weights.
+        weights: A function that returns the weights.
     """
 
     def __init__(self, weights: Callable[[], Iterable[torch.Tensor]]):
@@ -21,14 +21,15 @@ class WeightCache:
         self._made, self._stamp, self._lock = {}, None, threading.RLock()
 
     def get(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """Returns what was made under a key, or makes it.
+        """Returns the object of a key, and makes it if the cache does not have it.
 
         Args:
-            key: Its name.
-            make: Makes it.
+            key: The key.
+            make: The function that makes the object.
         """
         with self._lock:
-            # Every change in place, such as a training step, counts a tensor's version up, but for one through .data.
+            # Every change in place, such as a training step, increases a tensor's version, except a change through
+            # .data. Inference tensors have no version.
             stamp = [(w.data_ptr(), None if w.is_inference() else w._version) for w in self.weights()]
             if stamp != self._stamp:
                 self._made, self._stamp = {}, stamp
@@ -37,10 +38,10 @@ class WeightCache:
             return self._made[key]
 
     def forget(self, which: Callable[[Hashable], bool]) -> None:
-        """Drops what was made under some keys.
+        """Drops the objects of some keys.
 
         Args:
-            which: Of a key, whether it is one of these.
+            which: A function of a key that returns whether to drop its object.
         """
         with self._lock:
             self._made = {key: value for key, value in self._made.items() if not which(key)}

@@ -1,4 +1,4 @@
-"""Threads that compute side by side, each on a core of its own."""
+"""Threads that compute at the same time, each on a core of its own."""
 
 import contextlib
 import os
@@ -10,22 +10,21 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import torch
 
 AHEAD = 2
-"""How many items wait for each thread."""
+"""The number of items that wait for each thread."""
 
 _idle: dict[int, "Pool"] = {}
-"""Threads that nobody uses, by their number."""
+"""Pools that are not in use, by their number of threads."""
 
 _lock = threading.Lock()
 
 
 @contextlib.contextmanager
 def workers() -> Iterator["Pool"]:
-    """Gives as many threads as the caller's torch would compute with, for as long as it uses them alone.
+    """Yields a pool with as many threads as torch would use in the calling thread; no other caller uses it meanwhile.
 
-    Several inputs at once, each on one core, keep more of it busy than one operation after the other shared by all
-    cores. Nothing is computed by the calling thread, so that a process forked from it can go on computing. The next
-    caller gets the same threads, for new ones take some milliseconds until they compute as fast. After an error they
-    end.
+    Several chunks at once, each on one core, use the cores better than one operation after the other on all cores. The
+    calling thread itself computes nothing, so that a process that is forked from it can compute too. The next caller
+    gets the same threads, because new threads are slower for some milliseconds. After an error the threads end.
     """
     with _lock:
         n_threads = torch.get_num_threads()
@@ -42,8 +41,8 @@ def workers() -> Iterator["Pool"]:
 
 
 def _started(n_threads: int) -> "Pool":
-    # torch keeps the number of threads for each thread, and one more for those that come: the workers' own setting
-    # must not reach a thread that starts later, nor be read as another caller's.
+    # torch has a number of threads for each thread, and one more number for threads that start later. The workers
+    # change this last number too, so it is set back.
     pool = Pool(n_threads)
     try:
         pool.each(_one_core)
@@ -56,7 +55,7 @@ def _started(n_threads: int) -> "Pool":
 
 
 def _forget() -> None:
-    """Begins anew in a forked process, which has none of these threads."""
+    """Forgets the idle pools in a forked process, which does not have their threads."""
     global _idle, _lock
     _idle, _lock = {}, threading.Lock()
 
@@ -66,16 +65,17 @@ if hasattr(os, "register_at_fork"):
 
 
 def _one_core() -> None:
-    # A new thread takes the general setting when it first computes, unless it has asked for it before.
+    # A new thread reads torch's general setting when it first needs it. It reads it here, so that the number below
+    # stays.
     torch.get_num_threads()
     torch.set_num_threads(1)
 
 
 class Pool:
-    """A number of threads.
+    """A pool of threads.
 
     Args:
-        n_threads: How many.
+        n_threads: The number of threads.
     """
 
     def __init__(self, n_threads: int):
@@ -83,7 +83,11 @@ class Pool:
         self._threads = ThreadPoolExecutor(n_threads, thread_name_prefix="encoder")
 
     def each(self, work: Callable[[], None]) -> None:
-        """Does the work once in every thread."""
+        """Runs a function once in every thread.
+
+        Args:
+            work: The function.
+        """
         barrier = threading.Barrier(self.n_threads)
 
         def once():
@@ -94,13 +98,17 @@ class Pool:
             for done in [self._threads.submit(once) for _ in range(self.n_threads)]:
                 done.result()
         finally:
-            # Who waits for a thread that was never started is let go.
+            # If a thread could not be started, the others would wait at the barrier forever.
             barrier.abort()
 
     def map(self, work: Callable, items: Iterable) -> Iterator:
-        """Returns the results in order; whoever is free takes the next item.
+        """Yields the results in the order of the items; the next free thread takes the next item.
 
-        The calling thread makes the items while others are worked on, some for each thread ahead.
+        The calling thread iterates over the items while the threads work, a few items ahead for each thread.
+
+        Args:
+            work: A function of an item.
+            items: The items.
         """
         begun: deque[Future] = deque()
         try:
@@ -115,21 +123,26 @@ class Pool:
                 one.cancel()
 
     def close(self) -> None:
-        """Waits for the work under way and ends the threads; work that has not begun is dropped."""
+        """Waits for the items under way, drops the waiting ones, and ends the threads."""
         self._threads.shutdown(wait=True, cancel_futures=True)
 
 
 @contextlib.contextmanager
-def here() -> Iterator["Caller"]:
-    """Gives the calling thread itself, for devices that have their own queue."""
-    yield Caller()
+def calling_thread() -> Iterator["CallingThread"]:
+    """Yields the calling thread with the interface of a pool, for devices that have a queue of their own."""
+    yield CallingThread()
 
 
-class Caller:
-    """The calling thread in a pool's clothes."""
+class CallingThread:
+    """The calling thread, with the interface of :class:`Pool`."""
 
     n_threads = 1
 
     def map(self, work: Callable, items: Iterable) -> Iterator:
-        """Returns the results in order."""
+        """Yields the results in the order of the items.
+
+        Args:
+            work: A function of an item.
+            items: The items.
+        """
         return map(work, items)

@@ -47,9 +47,7 @@ def _deciding_fields(config: object) -> object:
     return {str(name): _deciding_fields(value) for name, value in config.items() if name not in left_out}
 
 
-def refuse_another(
-    folder: Path, before: Mapping, now: Mapping, owner: type, holds: str = "another training"
-) -> None:
+def refuse_another(folder: Path, before: Mapping, now: Mapping, owner: type, holds: str = "another training") -> None:
     """Raises a ValueError that names all differences if a folder holds the files of another training.
 
     Args:

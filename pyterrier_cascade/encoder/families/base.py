@@ -1,4 +1,4 @@
-"""What an encoder family is: how a Hugging Face module of that family is taken apart into layers of ours."""
+"""The base of encoder families: a family turns a Hugging Face module into this package's own layers."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -15,14 +15,15 @@ from pyterrier_cascade.encoder.pairs import TokenPairs, runs
 
 
 class Embeddings(nn.Module):
-    """The states that enter the first layer: sums of table rows, normalised and perhaps projected.
+    """The states that enter the first layer: sums of table rows, normalised, and for some encoders projected.
 
     Args:
-        tables: The weight of each table by the name of its index: ``input_ids``, ``positions``, ``token_type_ids``.
-        norm: Applied to the sum.
-        project: Applied to the norm (ELECTRA).
-        padding_id: The padding token where positions count from behind its number (RoBERTa), or None where positions
-            count from 0.
+        tables: The weight of each table, by the name of the indices into it: ``input_ids``, ``positions``,
+            ``token_type_ids``.
+        norm: The norm of the sum.
+        project: The linear map behind the norm (ELECTRA); the identity for other encoders.
+        padding_id: The id of the padding token if positions are counted from ``padding_id + 1`` (RoBERTa), or None if
+            they are counted from 0.
     """
 
     def __init__(self, tables: dict[str, torch.Tensor], norm: Norm, project: nn.Module, padding_id: int | None):
@@ -30,7 +31,11 @@ class Embeddings(nn.Module):
         self.tables, self.norm, self.project, self.padding_id = tables, norm, project, padding_id
 
     def forward(self, **indices: torch.Tensor) -> torch.Tensor:
-        """Returns ``(..., width)``; token types that are not given are 0."""
+        """Returns the states ``(..., width)`` of tokens.
+
+        Args:
+            **indices: The indices into each table, ``(...)``; token types that are not given are 0.
+        """
         total = F.embedding(indices["input_ids"], self.tables["input_ids"])
         if "positions" in self.tables:
             total = total + F.embedding(indices["positions"], self.tables["positions"])
@@ -41,7 +46,12 @@ class Embeddings(nn.Module):
         return self.project(self.norm(total))
 
     def indices(self, pairs: TokenPairs, rows: np.ndarray) -> dict[str, np.ndarray]:
-        """Returns the indices that :meth:`forward` takes for some inputs, end to end, each ``(n_tokens,)``."""
+        """Returns the arguments of :meth:`forward` for some inputs, end to end, each ``(n_tokens,)``.
+
+        Args:
+            pairs: All inputs.
+            rows: The numbers of the inputs, ``(n,)``.
+        """
         starts, lengths = pairs.starts[rows], pairs.lengths[rows]
         tokens = runs(starts, lengths)
         found = {name: pairs.columns[name][tokens] for name in self.tables if name in pairs.columns}
@@ -52,7 +62,7 @@ class Embeddings(nn.Module):
     def _positions(self, ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         if self.padding_id is None:
             return runs(np.zeros_like(lengths), lengths)
-        # A text may spell the padding token, which RoBERTa does not count.
+        # RoBERTa does not count padding tokens, even where a text itself contains one.
         real = ids != self.padding_id
         counted = np.cumsum(real)
         before = np.repeat((counted - real)[np.cumsum(lengths) - lengths], lengths)
@@ -61,12 +71,12 @@ class Embeddings(nn.Module):
 
 @dataclass(frozen=True)
 class Encoder:
-    """An encoder taken apart.
+    """An encoder that was taken apart.
 
     Attributes:
-        embeddings: From indices to states.
-        layers: One after the other.
-        norm: Applied to the states of any layer before a head reads them (ModernBERT's final norm, else nothing).
+        embeddings: The embeddings, from indices to states.
+        layers: The layers, in order.
+        norm: The norm between any layer and a head: ModernBERT's final norm, and the identity for other encoders.
         width: The width of the states.
     """
 
@@ -78,7 +88,7 @@ class Encoder:
 
 @dataclass(frozen=True)
 class LayerParts:
-    """The modules of a layer after BERT's plan: linear maps and norms, the library's own with their gradients."""
+    """The Hugging Face modules of one layer with BERT's architecture."""
 
     query: nn.Linear
     key: nn.Linear
@@ -91,38 +101,50 @@ class LayerParts:
 
 
 class Weights:
-    """Copies weights to the device, the type and the kind of linear map that they are computed with.
+    """Turns Hugging Face's modules into modules for inference, on one device, in one type, with one kind of linear map.
 
     Args:
         device: The device.
         dtype: The type of states and weights.
-        make: Makes the linear maps.
+        make: The class of the linear maps.
     """
 
     def __init__(self, device: torch.device, dtype: torch.dtype, make: Make = Linear):
         self.device, self.dtype, self.make = device, dtype, make
 
     def tensor(self, weight: torch.Tensor | None) -> torch.Tensor | None:
-        """Returns the weight; the user's own tensor, not a copy, where nothing has to change."""
+        """Returns a weight on the device in the type; the user's own tensor if it has both already."""
         return None if weight is None else weight.detach().to(self.device, self.dtype)
 
     def linear(self, *parts: nn.Linear, activation: str | None = None) -> nn.Module:
-        """Returns one map that gives the results of several side by side."""
+        """Returns one linear map whose output is the outputs of several maps side by side.
+
+        Args:
+            *parts: The maps, which take the same input.
+            activation: The name of the activation behind the map, or None.
+        """
         bias = None if parts[0].bias is None else torch.cat([part.bias for part in parts])
         return self.raw(torch.cat([part.weight for part in parts]), bias, activation)
 
     def raw(self, weight: torch.Tensor, bias: torch.Tensor | None, activation: str | None = None) -> nn.Module:
-        """Returns a map of given weights."""
+        """Returns a linear map with a weight ``(out, in)`` and a bias ``(out,)`` or None."""
         return self.make(self.tensor(weight), self.tensor(bias), activation)
 
     def norm(self, norm: nn.Module) -> nn.Module:
-        """Returns the norm."""
+        """Returns a layer norm for inference; an identity stays an identity."""
         if isinstance(norm, nn.Identity):
             return nn.Identity()
         return Norm(self.tensor(norm.weight), self.tensor(norm.bias), norm.eps)
 
     def embeddings(self, tables: dict[str, nn.Embedding], norm, project=None, padding_id=None) -> Embeddings:
-        """Returns the embeddings; they stay in fp32, because a lookup costs nothing, and are cast at their end."""
+        """Returns the embeddings, in fp32: looking rows up costs nothing, and the states are cast afterwards.
+
+        Args:
+            tables: The tables by the names of their indices, as :class:`Embeddings` takes them.
+            norm: The norm of the sum.
+            project: The linear map behind the norm, or None.
+            padding_id: The id of the padding token if positions are counted from it, or None.
+        """
         exact = Weights(self.device, torch.float32)
         weights = {name: exact.tensor(table.weight) for name, table in tables.items()}
         project = nn.Identity() if project is None else exact.linear(project)
@@ -130,32 +152,43 @@ class Weights:
 
 
 class Family(ABC):
-    """How encoders of one family are run layer by layer. A new family is a file and a line in ``families/__init__``.
+    """A family of encoders that the engine can run layer by layer.
 
-    Everything that depends on a ``model_type`` is a method here, so that no other code asks for it.
+    Everything that depends on a ``model_type`` is an attribute or a method of this class; no other code branches on it.
+    A new family is one file with a subclass, and one entry in ``families/__init__.py``.
     """
 
     model_types: ClassVar[tuple[str, ...]]
-    """The ``model_type`` of the configurations that belong to the family."""
+    """The values of ``config.model_type`` that belong to the family."""
     has_position_table: ClassVar[bool] = True
     """Whether positions are rows of a trained table."""
     has_tanh_head: ClassVar[bool] = False
-    """Whether Hugging Face's classifier consists of a dense layer, a tanh and a linear map (TA-2)."""
+    """Whether Hugging Face's classifier is a dense layer, a tanh and a linear map (TA-2)."""
 
     @abstractmethod
     def take_apart(self, encoder: nn.Module, weights: Weights) -> Encoder:
-        """Returns an encoder without a head on top as layers that can be run one by one."""
+        """Returns an encoder as layers that can be run one by one.
+
+        Args:
+            encoder: A Hugging Face encoder of the family, without a head on top.
+            weights: The device, the type and the kind of linear maps of the copied weights.
+        """
 
     def layer_list(self, encoder: nn.Module) -> tuple[nn.Module, str]:
-        """Returns the module that holds an encoder's layers, and the name of its list of them."""
+        """Returns the module that holds an encoder's layers, and the name of its attribute with the list of layers."""
         return encoder.encoder, "layer"
 
     def final_norm(self, encoder: nn.Module) -> nn.Module:
-        """Returns the norm behind the last layer, which heads at earlier layers read through too."""
+        """Returns the norm behind the last layer, or the identity; heads at earlier layers use it too."""
         return nn.Identity()
 
     def truncate(self, config: Any, layers: int) -> None:
-        """Changes a configuration to that of the first layers."""
+        """Changes a configuration, in place, to that of an encoder with only the first layers.
+
+        Args:
+            config: The configuration.
+            layers: The number of layers to keep.
+        """
         config.num_hidden_layers = layers
 
     def first_position(self, config: Any) -> int:
@@ -163,35 +196,40 @@ class Family(ABC):
         return 0
 
     def classifier_pooling(self, config: Any) -> str:
-        """Returns how Hugging Face's classifier of the family reads the last layer."""
+        """Returns the pooling of Hugging Face's classifier of the family, one of the engine's ``POOLINGS``."""
         return "cls"
 
     @abstractmethod
     def classifier(self, module: nn.Module) -> nn.Module:
-        """Returns the part of a Hugging Face classifier above the encoder: pooled states ``(n, width)`` to logits."""
+        """Returns the head of a classifier: from pooled states ``(n, width)`` to logits ``(n, outputs)``."""
 
     def dense_before_tanh(self, module: nn.Module) -> nn.Linear:
-        """Returns the dense layer of a classifier where :attr:`has_tanh_head` is true."""
+        """Returns the dense layer before the tanh of a classifier, if :attr:`has_tanh_head` is true."""
         raise NotImplementedError
 
 
 class PostNormFamily(Family):
-    """A family with layers after BERT's plan: attention, addition, norm; feed-forward, addition, norm."""
+    """A family whose layers have BERT's architecture: attention, addition, norm; feed-forward, addition, norm."""
 
     @abstractmethod
     def layer_parts(self, encoder: nn.Module) -> list[LayerParts]:
-        """Returns the parts of each layer."""
+        """Returns the Hugging Face modules of each layer."""
 
     def activation(self, config: Any) -> str:
-        """Returns the name of the activation behind a layer's ``up``."""
+        """Returns the name of the activation in the feed-forward part of a layer."""
         return config.hidden_act
 
     def dropout(self, config: Any) -> float:
-        """Returns the dropout of the layers."""
+        """Returns the dropout probability of the layers."""
         return config.hidden_dropout_prob
 
     def layers(self, encoder: nn.Module, weights: Weights) -> list[PostNormLayer]:
-        """Returns the layers alone, ready for inference; the embeddings are not used."""
+        """Returns the layers of an encoder, ready for inference.
+
+        Args:
+            encoder: A Hugging Face encoder of the family; its embeddings are not read.
+            weights: The device, the type and the kind of linear maps of the copied weights.
+        """
         config = encoder.config
         with torch.no_grad():
             return [
@@ -210,10 +248,12 @@ class PostNormFamily(Family):
 
 
 class Stack(nn.Module):
-    """Modules applied one after the other to pooled states; some of them want a sequence, ``(n, 1, width)``.
+    """Modules that are applied to pooled states one after the other.
+
+    Some Hugging Face modules read the first symbol of a sequence. They get the pooled states as ``(n, 1, width)``.
 
     Args:
-        *steps: Pairs of a module and whether it wants a sequence.
+        *steps: Pairs of a module and whether it takes a sequence.
     """
 
     def __init__(self, *steps: tuple[nn.Module, bool]):
@@ -222,7 +262,7 @@ class Stack(nn.Module):
         self.sequences = [sequence for _, sequence in steps]
 
     def forward(self, pooled: torch.Tensor) -> torch.Tensor:
-        """Returns logits ``(n, outputs)`` for ``(n, width)``."""
+        """Returns logits ``(n, outputs)`` for pooled states ``(n, width)``."""
         for step, sequence in zip(self.steps, self.sequences, strict=True):
             pooled = step(pooled[:, None] if sequence else pooled)
         return pooled

@@ -1,4 +1,4 @@
-"""BERT (and MiniLM, which is one), RoBERTa, XLM-R, CamemBERT and ELECTRA."""
+"""BERT and MiniLM, RoBERTa, XLM-R and CamemBERT, and ELECTRA."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from pyterrier_cascade.encoder.families.base import Encoder, LayerParts, PostNor
 
 
 class Bert(PostNormFamily):
-    """BERT; MiniLM has the same layers."""
+    """BERT and MiniLM, which has the same architecture."""
 
     model_types = ("bert",)
     has_tanh_head = True
@@ -23,16 +23,21 @@ class Bert(PostNormFamily):
                 "token_type_ids": tables.token_type_embeddings,
             },
             tables.LayerNorm,
-            getattr(encoder, "embeddings_project", None),
+            project=self._projection(encoder),
             padding_id=self._padding_id(encoder.config),
         )
         return Encoder(embeddings, self.layers(encoder, weights), nn.Identity(), encoder.config.hidden_size)
 
+    def _projection(self, encoder: nn.Module) -> nn.Linear | None:
+        """Returns the map from the width of the embeddings to that of the layers; None if the widths are equal."""
+        return None
+
     def _padding_id(self, config: Any) -> int | None:
+        """Returns the id of the padding token if positions are counted from it, or None if they are counted from 0."""
         return None
 
     def layer_parts(self, encoder: nn.Module) -> list[LayerParts]:
-        """Returns the parts of each layer."""
+        """Returns the Hugging Face modules of each layer."""
         return [
             LayerParts(
                 *(layer.attention.self.query, layer.attention.self.key, layer.attention.self.value),
@@ -43,7 +48,7 @@ class Bert(PostNormFamily):
         ]
 
     def classifier(self, module: nn.Module) -> nn.Module:
-        """Returns pooler and classifier."""
+        """Returns the pooler, which takes the states of all tokens and reads the first, and the linear classifier."""
         return Stack((module.base_model.pooler, True), (module.classifier, False))
 
     def dense_before_tanh(self, module: nn.Module) -> nn.Linear:
@@ -52,10 +57,13 @@ class Bert(PostNormFamily):
 
 
 class Electra(Bert):
-    """ELECTRA: BERT's layers, perhaps narrower embeddings, and a classifier with a GELU."""
+    """ELECTRA: BERT's layers, embeddings that may be narrower, and a classifier with a GELU."""
 
     model_types = ("electra",)
     has_tanh_head = False
+
+    def _projection(self, encoder: nn.Module) -> nn.Linear | None:
+        return getattr(encoder, "embeddings_project", None)
 
     def classifier(self, module: nn.Module) -> nn.Module:
         """Returns the classifier, which takes the states of all tokens and reads the first."""
@@ -63,7 +71,7 @@ class Electra(Bert):
 
 
 class Roberta(Bert):
-    """RoBERTa, XLM-R and CamemBERT: positions count from behind the padding token's number."""
+    """RoBERTa, XLM-R and CamemBERT: positions are counted from the id of the padding token plus 1."""
 
     model_types = ("roberta", "xlm-roberta", "camembert")
 

@@ -21,11 +21,11 @@ class DistilBert(PostNormFamily):
         return Encoder(embeddings, self.layers(encoder, weights), nn.Identity(), encoder.config.dim)
 
     def layer_list(self, encoder: nn.Module) -> tuple[nn.Module, str]:
-        """Returns the module that holds an encoder's layers, and the name of its list of them."""
+        """Returns the module that holds the layers, and the name of its attribute with the list of layers."""
         return encoder.transformer, "layer"
 
     def layer_parts(self, encoder: nn.Module) -> list[LayerParts]:
-        """Returns the parts of each layer."""
+        """Returns the Hugging Face modules of each layer."""
         return [
             LayerParts(
                 *(layer.attention.q_lin, layer.attention.k_lin, layer.attention.v_lin),
@@ -36,13 +36,13 @@ class DistilBert(PostNormFamily):
         ]
 
     def activation(self, config: Any) -> str:
-        """Returns the name of the activation behind a layer's ``up``."""
+        """Returns the name of the activation in the feed-forward part of a layer."""
         return config.activation
 
     def dropout(self, config: Any) -> float:
-        """Returns the dropout of the layers."""
+        """Returns the dropout probability of the layers."""
         return config.dropout
 
     def classifier(self, module: nn.Module) -> nn.Module:
-        """Returns dense layer, ReLU and classifier."""
+        """Returns the dense layer, the ReLU and the linear classifier."""
         return Stack((module.pre_classifier, False), (nn.ReLU(), False), (module.classifier, False))

@@ -9,6 +9,7 @@ from pyterrier_cascade.encoder.families.base import Encoder, Family, Stack, Weig
 from pyterrier_cascade.encoder.layers import ModernLayer
 
 LOCAL, FULL = "sliding_attention", "full_attention"
+"""The names of the two kinds of layers: attention in a window, and attention to the whole input."""
 
 
 class ModernBert(Family):
@@ -53,7 +54,7 @@ class ModernBert(Family):
         return Encoder(embeddings, layers, weights.norm(encoder.final_norm), config.hidden_size)
 
     def layer_list(self, encoder: nn.Module) -> tuple[nn.Module, str]:
-        """Returns the module that holds an encoder's layers, and the name of its list of them."""
+        """Returns the module that holds the layers, and the name of its attribute with the list of layers."""
         return encoder, "layers"
 
     def final_norm(self, encoder: nn.Module) -> nn.Module:
@@ -61,29 +62,29 @@ class ModernBert(Family):
         return encoder.final_norm
 
     def truncate(self, config: Any, layers: int) -> None:
-        """Changes a configuration to that of the first layers."""
+        """Changes a configuration, in place, to that of an encoder with only the first layers."""
         super().truncate(config, layers)
         if getattr(config, "layer_types", None):
             config.layer_types = config.layer_types[:layers]
 
     def classifier_pooling(self, config: Any) -> str:
-        """Returns how Hugging Face's classifier reads the last layer: the configuration says it."""
+        """Returns the pooling of Hugging Face's classifier, which is a field of the configuration."""
         return config.classifier_pooling
 
     def classifier(self, module: nn.Module) -> nn.Module:
-        """Returns prediction head and classifier."""
+        """Returns the prediction head and the linear classifier."""
         return Stack((module.head, False), (module.classifier, False))
 
 
 def _is_local(layer) -> bool:
-    """Returns whether the layer attends in a window only; transformers 4 and 5 say it differently."""
+    """Returns whether a layer attends in a window only; transformers 4 and 5 have different attributes for this."""
     if hasattr(layer, "attention_type"):
         return layer.attention_type == LOCAL
     return layer.attn.local_attention != (-1, -1)
 
 
 def _rotary(encoder, layer, kind: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns the cosines and sines that the library itself computes, each ``(positions, head_width)``."""
+    """Returns the cosines and sines that transformers itself computes, each ``(positions, head_width)``."""
     positions = torch.arange(encoder.config.max_position_embeddings, device=encoder.final_norm.weight.device)[None]
     like = encoder.final_norm.weight.detach().float()
     shared = getattr(encoder, "rotary_emb", None)
