@@ -1,13 +1,17 @@
-"""Tiny encoders with heads at several layers, and inputs for them."""
+"""Heads at several layers of a tiny encoder, inputs for it, and the scores that Hugging Face's forward pass gives."""
 
 import numpy as np
 import torch
 from torch import nn
 
+from pyterrier_cascade.encoder import engine
 from pyterrier_cascade.encoder.heads import Head
 from pyterrier_cascade.encoder.pairs import TokenPairs
+from pyterrier_cascade.encoder.torch_executor import TorchExecutor
 
+CPU = torch.device("cpu")
 LAYERS = (1, 2, 4)
+RAGGED = [3, 40, 40, 7, 1, 25, 2, 26, 27, 90]
 
 
 class Sum(nn.Module):
@@ -24,6 +28,14 @@ class Sum(nn.Module):
 
 def heads(pooling: str = "mean_nocls", layers=LAYERS) -> list[Head]:
     return [Head(layer, pooling, Sum()) for layer in layers]
+
+
+def executor(encoder, pooling: str = "mean_nocls", precision: str = "fp32", **attributes) -> TorchExecutor:
+    """An executor with heads at :data:`LAYERS`; attributes such as ``padding`` replace those that it chose."""
+    made = TorchExecutor(encoder, heads(pooling), CPU, precision)
+    for name, value in attributes.items():
+        setattr(made, name, value)
+    return made
 
 
 def inputs(lengths, vocabulary: int = 80, seed: int = 0) -> TokenPairs:
@@ -56,3 +68,10 @@ def reference(encoder, pairs: TokenPairs, pooling: str, layers=LAYERS) -> np.nda
         found.append((pooled @ torch.linspace(-1, 1, 32)).numpy())
     setattr(stack, name, every)
     return np.stack(found, 1)
+
+
+def assert_equals_hugging_face(encoder, pairs: TokenPairs, pooling: str = "mean_nocls", **attributes) -> np.ndarray:
+    """Compares the scores at all heads with those over Hugging Face's own forward pass, and returns them."""
+    got = engine.run(executor(encoder, pooling, **attributes), pairs)
+    np.testing.assert_allclose(got, reference(encoder, pairs, pooling), atol=1e-5, rtol=0)
+    return got

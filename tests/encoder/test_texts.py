@@ -1,3 +1,5 @@
+"""Texts that stand alone: their states are Hugging Face's own."""
+
 import pytest
 import torch
 import transformers
@@ -61,14 +63,3 @@ def test_the_calling_thread_computes_nothing(tmp_path):
         assert seen == [torch.ops.aten.lift_fresh.default]
         torch.ones(2) + 1
     assert seen[-1] == torch.ops.aten.add.Tensor
-
-
-def test_passages_overlap_by_a_quarter(tmp_path):
-    _, tokenizer = loaded(tmp_path)
-    whole = tokenize_texts(tokenizer, ["the town " * 10], max_length=64)
-    parts = tokenize_texts(tokenizer, ["x", "the town " * 10], max_length=8, passages=True)
-    words = whole.columns["input_ids"][1:-1].tolist()
-    ids = [parts.columns["input_ids"][s : s + n].tolist() for s, n in zip(parts.starts, parts.lengths, strict=True)]
-    assert parts.owner.tolist() == [0, *[1] * (len(ids) - 1)]
-    # Six words between the special tokens, two of them those of the passage before.
-    assert [one[1:-1] for one in ids[1:]] == [words[start : start + 6] for start in range(0, len(words) - 2, 4)]

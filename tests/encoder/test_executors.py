@@ -1,0 +1,50 @@
+"""The engines at the door, and the executors of one encoder."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from pyterrier_cascade.encoder import engine
+from pyterrier_cascade.encoder.executors import Executors, check_engine
+from tests.encoder import spans
+
+
+def test_executors_are_made_once_and_anew_when_weights_change(encoder):
+    model, pairs = encoder("bert", hidden_dropout_prob=0.0), spans.inputs([5, 9])
+    made = Executors(model, spans.heads())
+    first = made.get("torch", "fp32", None, pairs)
+    assert made.get("torch", "fp32", "cpu", pairs) is first
+    assert made.get("torch", "bf16", None, pairs) is not first
+    before = engine.run(first, pairs)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(**pairs.batch([0, 1])).last_hidden_state.square().sum().backward()
+    optimizer.step()
+    second = made.get("torch", "fp32", None, pairs)
+    after = engine.run(second, pairs)
+    assert second is not first and np.abs(after - before).max() > 1e-3
+    np.testing.assert_allclose(after, spans.reference(model, pairs, "mean_nocls"), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (("onnx", "fp32", None), "engine must be one of torch, openvino, not 'onnx'"),
+        (
+            ("torch", "int8", None),
+            "precision must be one of fp32, bf16 with engine='torch', not 'int8' (int8 needs engine='openvino')",
+        ),
+        (
+            ("openvino", "fp16", None),
+            "precision must be one of fp32, bf16, int8, mixed with engine='openvino', not 'fp16'",
+        ),
+        (
+            ("openvino", "bf16", "cuda:0"),
+            "engine='openvino' computes on the CPU, not on device='cuda:0'; use engine='torch'",
+        ),
+    ],
+)
+def test_engines_are_checked_at_the_door(given, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        check_engine(*given)

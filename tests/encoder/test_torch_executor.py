@@ -1,0 +1,62 @@
+"""Spans of layers on torch: precisions, the work that is left out, and the user's own weights."""
+
+import numpy as np
+import pytest
+import torch
+
+from pyterrier_cascade.encoder import torch_executor
+from pyterrier_cascade.encoder.engine import run
+from pyterrier_cascade.encoder.families import Weights, take_apart
+from pyterrier_cascade.encoder.heads import Head
+from pyterrier_cascade.encoder.torch_executor import TorchExecutor
+from tests.encoder import spans
+
+
+@pytest.mark.parametrize("merge", [1.0, 0.75, 0.01])
+@pytest.mark.parametrize("family", ["bert", "modernbert"])
+def test_bf16_is_near_whatever_attends_side_by_side(encoder, family, merge):
+    pairs = spans.inputs(spans.RAGGED)
+    exact = run(spans.executor(encoder(family), "mean"), pairs)
+    near = run(spans.executor(encoder(family), "mean", "bf16", merge=merge), pairs)
+    assert 0 < np.abs(near - exact).max() < 0.08
+    assert np.corrcoef(near[:, 2], exact[:, 2])[0, 1] > 0.999
+
+
+def test_only_what_the_head_reads_is_computed(encoder, monkeypatch):
+    """The last layer of a span that ends in a CLS head gives one row an input; a mean needs all."""
+    rows = {}
+    for pooling in ("cls", "mean"):
+        made = spans.executor(encoder("bert"), pooling)
+        seen = []
+        for layer in made.encoder.layers:
+            layer.register_forward_hook(lambda module, given, out, seen=seen: seen.append(len(out)))
+        run(made, spans.inputs([5, 5, 5]))
+        rows[pooling] = seen
+    assert rows == {"cls": [16, 16, 16, 3], "mean": [16, 16, 16, 16]}
+
+
+def test_the_users_weights_are_not_moved_or_changed(encoder):
+    """Heads are copied for inference: a head under training keeps its dropout, and stays where it is."""
+    head = torch.nn.Sequential(torch.nn.Dropout(0.9), spans.Sum()).train()
+    model = encoder("bert")
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    made = TorchExecutor(model, [Head(2, "mean", head)], spans.CPU)
+    first, second = (run(made, spans.inputs([6, 8])) for _ in range(2))
+    assert (first == second).all() and head.training and isinstance(head[1].map, torch.nn.Linear)
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, before[name])
+
+
+def test_large_chunks_for_other_devices(encoder, monkeypatch):
+    """A device with a queue of its own gets padded blocks from the calling thread; meta stands for it here."""
+    monkeypatch.setattr(
+        torch_executor, "take_apart", lambda *a: take_apart(encoder("bert"), Weights(spans.CPU, torch.float32))
+    )
+    monkeypatch.setattr(Head, "to", lambda self, device: self)
+    made = TorchExecutor(encoder("bert"), spans.heads(), torch.device("meta"))
+    assert (made.budget, made.padding, made.workers.__name__) == (65_536, 0.08, "calling_thread")
+    made.device = spans.CPU
+    pairs = spans.inputs(spans.RAGGED[:4])
+    np.testing.assert_allclose(
+        run(made, pairs), spans.reference(encoder("bert"), pairs, "mean_nocls"), atol=1e-5, rtol=0
+    )
