@@ -38,7 +38,7 @@ class Strings:
 
     def take(self, positions):
         """The strings at these positions as an object array; each one is decoded once."""
-        codes, wanted = pd.factorize(np.asarray(positions))
+        codes, wanted = pd.factorize(np.asarray(positions, dtype=np.int64))
         view = memoryview(self.blob)
         spans = zip(np.where(wanted > 0, self.ends[wanted - 1], 0).tolist(), self.ends[wanted].tolist(), strict=True)
         decoded = [str(view[start:end], "utf-8", "surrogatepass") for start, end in spans]
