@@ -1,6 +1,5 @@
 """The monolithic reranker as a transformer."""
 
-import io
 import pickle
 import re
 import warnings
@@ -13,7 +12,6 @@ from pandas.testing import assert_frame_equal
 from pyterrier.testing import transformer_test_class
 
 from pyterrier_cascade import CrossEncoder, RelativeCost, Training
-from pyterrier_cascade.checkpoint import Checkpoint
 from tests import tiny
 
 
@@ -188,12 +186,3 @@ def test_a_truncated_model_that_was_trained_is_whole(tmp_path, results):
         assert_frame_equal(CrossEncoder.from_pretrained(str(tmp_path / "two"), layers=2)(results), ranker(results))
     with pytest.warns(UserWarning, match="was trained on layer 2 and now reads layer 1"):
         CrossEncoder.from_pretrained(str(tmp_path / "two"), layers=1)(results)
-
-
-def test_a_checkpoint_names_its_weights():
-    def load(source):
-        raise AssertionError
-
-    assert Checkpoint(load, "a") == Checkpoint(load, "a") != Checkpoint(load, "b")
-    assert Checkpoint(load, "a") != Checkpoint(load, "a", layers=2)
-    assert io.StringIO(repr(Checkpoint(load, "a"))).read() == "'a'"

@@ -1,4 +1,4 @@
-"""Training by torchrun on two processes, with gloo."""
+"""Training in several processes: what they agree on, and torchrun on two of them, with gloo."""
 
 import os
 import signal
@@ -12,21 +12,28 @@ import torch
 import transformers
 from safetensors.torch import load_file
 
-from pyterrier_cascade.training.processes import dealt, warn_if_alone
+from pyterrier_cascade.training.processes import (
+    check_alone,
+    copy_from_first_process,
+    evenly_divisible,
+    from_first_process,
+    leads,
+    warn_if_alone,
+)
 from tests import tiny
 
-TESTS = Path(__file__).parents[1]
+PROJECT = Path(__file__).parents[2]
 
 SCRIPT = """
 import os, sys
-sys.path[:0] = [{tests!r}, {tests!r} + "/training"]
+sys.path[:0] = [{project!r}]
 import torch.distributed as dist
-from tests.training import test_fit
+from tests.training.questions import DEV, TRAIN
 from safetensors.torch import save_file
 from pyterrier_cascade import {names}
 folder = sys.argv[1]
 ranker = {ranker}
-ranker.fit_candidates(test_fit.TRAIN, test_fit.DEV)
+ranker.fit_candidates(TRAIN, DEV)
 weights = {{name: tensor.contiguous() for name, tensor in ranker.model.loaded.module.state_dict().items()}}
 path = os.path.join({out!r}, os.path.basename(folder) + "-rank" + os.environ.get("RANK", "0"))
 save_file(weights, path)
@@ -57,7 +64,7 @@ def script(tmp_path: Path, kind: str) -> str:
     model = tmp_path / "model"
     if not model.exists():
         tiny.save(model, layers=3, outputs=None, max_position_embeddings=64)
-    text = SCRIPT.format(tests=str(TESTS), names=names, ranker=ranker.format(model=str(model)), out=str(tmp_path))
+    text = SCRIPT.format(project=str(PROJECT), names=names, ranker=ranker.format(model=str(model)), out=str(tmp_path))
     path = tmp_path / "script.py"
     path.write_text(text)
     return str(path)
@@ -111,20 +118,50 @@ def test_sampled_heads_go_on_after_a_kill_to_the_same_weights(tmp_path):
     assert all(equal(found[0], other) for other in found[1:])
 
 
-def test_batches_are_dealt_evenly():
-    assert dealt([1, 2, 3, 4, 5], 2) == [1, 2, 3, 4, 5, 1]
-    assert dealt([1, 2], 5) == [1, 2, 1, 2, 1]
-    assert dealt([1, 2, 3, 4], 2) == [1, 2, 3, 4]
+@pytest.mark.parametrize(
+    ("batches", "n_processes", "expected"),
+    [([1, 2, 3, 4, 5], 2, [1, 2, 3, 4, 5, 1]), ([1, 2], 5, [1, 2, 1, 2, 1]), ([1, 2, 3, 4], 2, [1, 2, 3, 4]),
+     ([1], 1, [1])],
+)  # fmt: skip
+def test_every_process_has_as_many_batches(batches, n_processes, expected):
+    assert evenly_divisible(batches, n_processes) == expected
 
 
-def test_one_process_where_several_were_asked_for_is_said(monkeypatch, recwarn):
+def test_alone_a_process_agrees_with_itself():
+    assert from_first_process(lambda: 3) == 3
+    with pytest.raises(KeyError):
+        from_first_process({}.popitem)
+    module = torch.nn.Linear(2, 1)
+    before = module.weight.clone()
+    copy_from_first_process(module)
+    assert torch.equal(module.weight, before)
+
+
+@pytest.mark.parametrize(("rank", "first"), [(None, True), ("0", True), ("1", False)])
+def test_the_first_process_leads(monkeypatch, rank, first):
+    monkeypatch.delenv("RANK", raising=False)
+    if rank is not None:
+        monkeypatch.setenv("RANK", rank)
+    assert leads() is first
+
+
+def test_one_process_is_enough_for_some(monkeypatch):
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    check_alone("a HierarchicalRanker")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ValueError, match="a HierarchicalRanker is trained in one process, not in 2: start it"):
+        check_alone("a HierarchicalRanker")
+
+
+def test_a_warning_where_several_processes_were_asked_for(monkeypatch, recwarn):
     warn_if_alone(1)
     monkeypatch.setenv("ACCELERATE_USE_CPU", "True")
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     warn_if_alone(2)
     assert not recwarn.list
-    with pytest.warns(UserWarning, match="^accelerate launch was asked for several processes and started one, which "):
+    with pytest.warns(UserWarning, match="accelerate launch was asked for several processes and started one") as seen:
         warn_if_alone(1)
+    assert seen[0].filename == __file__
 
 
 def test_accelerate_launch_on_cpus_is_found_out(tmp_path):

@@ -1,0 +1,201 @@
+"""Training a ranker: it learns, keeps the best weights, and goes on after a kill."""
+
+import dataclasses
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from pyterrier_cascade import DCBERT, CrossEncoder, DCBertTraining, Tanda, Training, frames
+from pyterrier_cascade.encoder.pairs import TokenPairs
+from pyterrier_cascade.training.trainer import LabelledPairs
+from tests.training.questions import DEV, QUICK, TRAIN, assert_same, weights
+
+
+def test_it_learns_and_says_how(tiny_bert):
+    # Four epochs would do with some seeds, these do with all that were tried.
+    training = dataclasses.replace(QUICK, learning_rate=1e-3, epochs=10, patience=10)
+    ranker = CrossEncoder.from_pretrained(tiny_bert, training=training)
+    before = ranker(DEV)
+    assert ranker.fit_candidates(TRAIN, DEV) is ranker
+    history = ranker.history
+    assert history["dev_map"].dropna().iloc[-1] > 0.95
+    assert history["loss"].dropna().iloc[-1] < history["loss"].dropna().iloc[0] / 2
+    top = ranker(DEV).query("rank == 0")["label"].mean()
+    assert top > 0.9 > before.query("rank == 0")["label"].mean()
+
+
+def test_the_best_weights_stay_and_patience_ends_it(tiny_bert, monkeypatch):
+
+    course, seen = iter([0.2, 0.6, 0.4, 0.5, 0.9]), []
+    ranker = CrossEncoder.from_pretrained(tiny_bert, training=Training(epochs=5, patience=2, tokens_per_batch=300))
+
+    def measured(*args):
+        seen.append(weights(ranker))
+        return next(course)
+
+    monkeypatch.setattr(frames, "mean_average_precision", measured)
+    ranker.fit_candidates(TRAIN, DEV)
+    assert ranker.history["dev_map"].dropna().tolist() == [0.2, 0.6, 0.4, 0.5]
+    assert_same(weights(ranker), seen[1])
+
+
+def test_without_development_questions_the_last_weights_stay(tiny_bert):
+    ranker = CrossEncoder.from_pretrained(tiny_bert, training=QUICK).fit_candidates(TRAIN)
+    assert "dev_map" not in ranker.history.columns
+    assert 3.2 < ranker.history["epoch"].max() <= 4
+
+
+def test_a_truncated_model_keeps_its_depth_when_saved(tiny_bert, tmp_path):
+    ranker = CrossEncoder.from_pretrained(tiny_bert, training=Training(epochs=1)).truncate(layers=1)
+    ranker.fit_candidates(TRAIN, DEV).save_pretrained(tmp_path)
+    out = CrossEncoder.from_pretrained(str(tmp_path))(DEV)
+    assert out["exit_layer"].unique().tolist() == [1]
+    assert (out["q_cost"] / out["q_cost_full"]).unique().tolist() == [0.5]
+
+
+def test_the_callers_random_state_is_left_alone(tiny_bert):
+    states = []
+    for _ in range(2):
+        random.seed(5), np.random.seed(5), torch.manual_seed(5)
+        if states:
+            CrossEncoder.from_pretrained(tiny_bert, training=Training(epochs=1)).fit_candidates(TRAIN)
+        states.append((random.random(), np.random.rand(), torch.rand(1).item()))
+    assert states[0] == states[1]
+
+
+SCRIPT = """
+import sys
+sys.path[:0] = [{project!r}]
+from tests.training.questions import DEV, TRAIN
+from pyterrier_cascade import CrossEncoder, Training
+training = Training(epochs=3, tokens_per_batch=100, folder=sys.argv[1], save_every=7, learning_rate=1e-3, negatives=1)
+ranker = CrossEncoder.from_pretrained({model!r}, training=training).fit_candidates(TRAIN, DEV)
+ranker.save_pretrained(sys.argv[1] + "/final")
+"""
+
+
+def test_after_a_kill_it_goes_on_to_the_same_weights(tiny_bert, tmp_path):
+    script = SCRIPT.format(project=str(Path(__file__).parents[2]), model=tiny_bert)
+
+    def start(folder):
+        return subprocess.Popen([sys.executable, "-c", script, str(folder)], stderr=subprocess.PIPE, text=True)
+
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    runs = [start(whole), start(killed)]
+    deadline = time.time() + 300
+    while not (killed / "checkpoint-14").exists():
+        assert time.time() < deadline and runs[1].poll() is None, runs[1].stderr.read()
+        time.sleep(0.002)
+    os.kill(runs[1].pid, signal.SIGKILL)
+    assert runs[1].wait() == -signal.SIGKILL and not (killed / "final").exists()
+    again = start(killed)
+    assert runs[0].wait() == 0, runs[0].stderr.read()
+    assert again.wait() == 0, again.stderr.read()
+    assert_same(load_file(whole / "final" / "model.safetensors"), load_file(killed / "final" / "model.safetensors"))
+
+
+def test_rates_rise_and_fall_and_weights_decay(tiny_bert, monkeypatch):
+    """CT-20, TA-5: from 0 to the peak during the warm-up, then down to 0 at the last update; the head's likewise."""
+    seen, step = [], torch.optim.AdamW.step
+
+    def noted(self, *args, **kwargs):
+        seen.append([(group["lr"], group["weight_decay"]) for group in self.param_groups])
+        return step(self, *args, **kwargs)
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", noted)
+    how = {
+        "learning_rate": 1e-3,
+        "head_learning_rate": 5e-3,
+        "warmup": 4,
+        "weight_decay": 0.02,
+        "tokens_per_batch": 200,
+    }
+    CrossEncoder.from_pretrained(tiny_bert, training=Training(epochs=2, **how)).fit_candidates(TRAIN)
+    n = len(seen)
+    assert n > 12
+    shares = [update / 4 if update < 4 else (n - update) / (n - 4) for update in range(n)]
+    expected = [[(1e-3 * share, 0.02), (5e-3 * share, 0.02)] for share in shares]
+    np.testing.assert_allclose(seen, expected, rtol=1e-6, atol=1e-12)
+
+
+def test_negatives_are_drawn_anew_in_every_epoch():
+    labels, questions = TRAIN["label"].to_numpy(), pd.factorize(TRAIN["qid"])[0]
+    lengths = np.full(len(TRAIN), 5)
+    pairs = TokenPairs(
+        {"input_ids": np.zeros(lengths.sum(), np.int64)}, lengths, np.arange(len(TRAIN)), {"input_ids": 0}
+    )
+    epochs = LabelledPairs(pairs, labels, questions).batches(Training(epochs=3, negatives=1))
+    drawn = [{row for batch in epoch for row in batch if not labels[row]} for epoch in epochs]
+    assert [len(rows) for rows in drawn] == [60] * 3 and len({frozenset(rows) for rows in drawn}) == 3
+
+
+def test_a_half_written_checkpoint_is_not_taken_for_whole(tiny_bert, tmp_path):
+    training = Training(epochs=2, tokens_per_batch=100, folder=str(tmp_path), save_every=10)
+    expected = weights(CrossEncoder.from_pretrained(tiny_bert, training=training).fit_candidates(TRAIN))
+    last = max(tmp_path.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
+    (last / "trainer_state.json").unlink()
+    assert_same(weights(CrossEncoder.from_pretrained(tiny_bert, training=training).fit_candidates(TRAIN)), expected)
+
+
+def test_a_diverging_loss_is_an_error(tiny_bert):
+    training = Training(learning_rate=1e30, warmup=0, tokens_per_batch=100)
+    with pytest.raises(
+        FloatingPointError, match=r"the loss is nan at update \d+ with learning_rate=1e\+30; use a smal"
+    ):
+        CrossEncoder.from_pretrained(tiny_bert, training=training).fit_candidates(TRAIN)
+
+
+def test_an_unwritable_folder_is_an_error_before_training(tiny_bert, tmp_path):
+    (tmp_path / "file").write_text("")
+    training = Training(folder=str(tmp_path / "file" / "checkpoints"))
+    with pytest.raises(PermissionError, match=re.escape(f"cannot write checkpoints to {training.folder}: ")):
+        CrossEncoder.from_pretrained(tiny_bert, training=training).fit_candidates(TRAIN)
+
+
+def test_a_module_is_trained_in_bf16_again_and_is_as_it_was(tiny_bert):
+    """accelerate leaves marks on what it has prepared."""
+    ranker = CrossEncoder.from_pretrained(tiny_bert, training=dataclasses.replace(QUICK, precision="bf16", epochs=1))
+    module, seen = ranker.model.loaded.module, set()
+    before = set(vars(module))
+
+    def note(layer, given, output):
+        if layer.training:
+            seen.add(output.dtype)
+
+    module.base_model.encoder.layer[0].output.dense.register_forward_hook(note)
+    for _ in range(2):
+        seen.clear()
+        ranker.fit_candidates(TRAIN[:6])
+        assert seen == {torch.bfloat16} and ranker.model.loaded.module is module
+        assert set(vars(module)) == before and module.forward.__func__ is type(module).forward
+
+
+@pytest.mark.filterwarnings("ignore:.*did not learn")
+def test_both_phases_of_dc_bert_and_both_steps_of_tanda_are_in_bf16(tiny_bert, monkeypatch):
+    seen, forward = [], torch.nn.Linear.forward
+
+    def noted(layer, given):
+        output = forward(layer, given)
+        if layer.training and layer.out_features == 64:
+            seen.append(output.dtype)
+        return output
+
+    monkeypatch.setattr(torch.nn.Linear, "forward", noted)
+    training = DCBertTraining(frozen_epochs=1, epochs=1, precision="bf16")
+    DCBERT.from_pretrained(tiny_bert, head="paper", training=training).fit_candidates(TRAIN[:6])
+    assert set(seen) == {torch.bfloat16}
+    of_dc_bert = len(seen)
+    ranker = CrossEncoder.from_pretrained(tiny_bert, training=dataclasses.replace(QUICK, precision="bf16"))
+    Tanda(ranker, TRAIN[:6], transfer_epochs=1, adapt_epochs=1).fit_candidates(TRAIN[6:12], DEV[:6])
+    assert len(seen) > of_dc_bert and set(seen) == {torch.bfloat16}
