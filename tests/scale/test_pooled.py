@@ -1,3 +1,5 @@
+"""A transformer on a pool gives what it gives alone."""
+
 import pickle
 
 import pandas as pd
@@ -15,7 +17,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:the heads of")
 
 
 class Here:
-    """A pool of nobody but this process."""
+    """A pool whose only worker is this process."""
 
     def __init__(self):
         self.blocks = []

@@ -1,3 +1,5 @@
+"""Workers on a Ray cluster: order, losses of workers, errors and warnings, and the same results as without them."""
+
 import itertools
 import os
 import pickle
@@ -7,6 +9,7 @@ import subprocess
 import sys
 import time
 import warnings
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -53,14 +56,15 @@ def test_results_come_in_order_whoever_is_quicker(pool):
     assert list(pool.map(slow_at_first, [])) == []
 
 
-def test_what_workers_warn_of_is_said_here(pool):
+def test_warnings_of_workers_are_shown_at_the_users_line(pool):
     def warning(number):
         if number == 3:
             warnings.warn("three is odd", DeprecationWarning, stacklevel=1)
         return number
 
-    with pytest.warns(DeprecationWarning, match="three is odd"):
+    with pytest.warns(DeprecationWarning, match="three is odd") as seen:
         assert list(pool.map(warning, range(5))) == list(range(5))
+    assert [one.filename for one in seen] == [__file__]
 
 
 def test_workers_see_that_a_folder_was_written_anew(pool, tmp_path):
@@ -139,7 +143,9 @@ def test_a_block_that_kills_every_worker_is_named(cluster):
     with RayPool(1, retries=1, cpus=0) as pool:
         results = pool.map(deadly, range(4))
         assert next(results) == 0
-        with pytest.raises(RuntimeError, match=r"^block 1 lost its worker 2 times, perhaps for want of memory: take "):
+        with pytest.raises(
+            RuntimeError, match=r"^block 1 lost its worker 2 times, perhaps because memory was short: take "
+        ):
             list(results)
         assert list(pool.map(lambda number: number, [7])) == [7]
 
@@ -213,7 +219,7 @@ with RayPool(2) as pool:
 
 
 def test_workers_and_driver_may_be_killed_at_any_moment(tmp_path):
-    tests = [os.path.dirname(dc_corpus.__file__)]
+    tests = [str(Path(__file__).parents[2])]
     alone = dc_corpus.build(tmp_path / "alone", dc_corpus.corpus(60))
     folder = tmp_path / "cache"
     pids = tmp_path / "pids"
@@ -250,14 +256,21 @@ def test_workers_and_driver_may_be_killed_at_any_moment(tmp_path):
     ("settings", "message"),
     [
         ({"n_workers": 0}, "n_workers must be a whole number of 1 or more, not 0"),
+        ({"n_workers": True}, "n_workers must be a whole number of 1 or more, not True"),
+        ({"n_workers": 1.5}, "n_workers must be a whole number of 1 or more, not 1.5"),
         ({"n_workers": 2, "in_flight": 0}, "in_flight must be a whole number of 1 or more, not 0"),
         ({"n_workers": 2, "retries": -1}, "retries must be a whole number of 0 or more, not -1"),
     ],
 )
 def test_settings_are_checked_at_the_door(settings, message):
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(ValueError, match=message):
         RayPool(**settings)
-    assert str(error.value) == message
+
+
+def test_without_ray_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ImportError, match=r'^RayPool needs ray: pip install "pyterrier_cascade\[ray\]"$'):
+        RayPool(2).actors  # noqa: B018
 
 
 def test_more_workers_than_there_is_room_for_are_refused(cluster):
@@ -268,11 +281,12 @@ def test_more_workers_than_there_is_room_for_are_refused(cluster):
     )
 
 
-def test_workers_that_wait_for_room_are_said(pool):
+def test_a_warning_where_workers_wait_for_room(pool):
     assert pool.actors
     waiting = RayPool(1)
-    with pytest.warns(UserWarning, match=r"^1 workers of 1 CPU wait for room: 0 of the cluster's 2 are free$"):
+    with pytest.warns(UserWarning, match=r"^1 workers of 1 CPU wait for room: 0 of the cluster's 2 are free$") as seen:
         assert waiting.actors
+    assert seen[0].filename == __file__
     waiting.close()
 
 

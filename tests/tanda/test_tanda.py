@@ -9,60 +9,21 @@ import pyterrier as pt
 import pytest
 
 from pyterrier_cascade import Cascade, CascadeTraining, CrossEncoder, FineTune, SequentialReranker, Tanda, Training
-from pyterrier_cascade.tanda.baselines import union
-from pyterrier_cascade.tanda.noise import drops, flipped
+from pyterrier_cascade.tanda.tanda import ADAPT_RATES, TRANSFER_RATES, _best_map
+from pyterrier_cascade.training import trainer
 from tests import tiny
-
-SMALL = {"tokens_per_batch": 300, "patience": 9}
-
-
-def questions(n: int, seed: int, asked=("ship", "town")) -> pd.DataFrame:
-    """Questions whose answer names what is asked for."""
-    rng, rows = np.random.default_rng(seed), []
-    for number in range(n):
-        which = str(rng.choice(asked))
-        for rank in range(4):
-            right = rank == number % 4
-            text = f"the {which if right else asked[which == asked[0]]} was {rng.choice(['founded', 'launched'])}"
-            rows.append((f"q{seed}-{number}", f"what {which} {number}", f"d{number}-{rank}", text, int(right)))
-    return pd.DataFrame(rows, columns=["qid", "query", "docno", "text", "label"])
-
-
-TRANSFER, TRAIN, DEV = questions(60, 1), questions(8, 2), questions(16, 3)
-
-
-@pytest.fixture(scope="module")
-def encoder(tmp_path_factory):
-    return tiny.save(tmp_path_factory.mktemp("tanda") / "encoder", layers=3, outputs=None)
-
-
-@pytest.fixture
-def ranker(encoder):
-    return CrossEncoder.from_pretrained(encoder)
-
-
-def recipe(ranker, **more) -> Tanda:
-    settings = {"transfer_epochs": 6, "adapt_epochs": 2, "transfer_rate": 1e-3, "adapt_rate": 1e-4, **more}
-    return Tanda(ranker, TRANSFER, transfer_training=SMALL, adapt_training=SMALL, **settings)
-
-
-def weights(ranker) -> str:
-    return ranker.model.fingerprint
+from tests.tanda.lists import DEV, SMALL, TRAIN, TRANSFER, questions, recipe, weights
 
 
 def test_the_papers_defaults(ranker):
     """TA-5, TA-6, TA-7."""
     tanda = Tanda(ranker, TRANSFER)
     assert (tanda.transfer_rate, tanda.adapt_rate, tanda.transfer_epochs, tanda.adapt_epochs) == (2e-5, 1e-6, 9, 3)
-    from pyterrier_cascade.tanda.tanda import ADAPT_RATES, TRANSFER_RATES
-
     assert TRANSFER_RATES == (1e-6, 2e-5) and ADAPT_RATES == (1e-6, 2e-6, 5e-6, 1e-5, 2e-5)
 
 
 def test_the_second_step_starts_from_the_weights_of_the_first(ranker, monkeypatch):
     """TA-3: the same head, and an optimiser that remembers nothing."""
-    from pyterrier_cascade.training import trainer
-
     seen, train_model = [], trainer.train_model
 
     def watch(module, examples, settings, **more):
@@ -79,24 +40,6 @@ def test_the_second_step_starts_from_the_weights_of_the_first(ranker, monkeypatc
     assert (rate, epochs, n, rate_2, epochs_2, n_2) == (1e-3, 6, len(TRANSFER), 1e-4, 2, len(TRAIN))
     assert (end == again).all() and (start != end).any()
     assert weights(ranker) == before != weights(tanda.ranker)
-
-
-def test_both_steps_are_in_the_table(ranker):
-    tanda = recipe(ranker).fit_candidates(TRAIN, DEV)
-    assert tanda.history["step"].unique().tolist() == ["transfer", "adapt"]
-    assert tanda.history.groupby("step")["update"].max().gt(1).all()
-    measured = tanda.history.dropna(subset="dev_map").groupby("step", sort=False)["dev_map"]
-    assert measured.size().to_dict() == {"transfer": 6, "adapt": 2}
-    assert tanda.history.dropna(subset="dev_map")["dev_map"].between(0.2, 1).all()
-
-
-@pytest.fixture
-def trainings(monkeypatch) -> list:
-    """What cross-encoders are trained on and how, in place of training."""
-    seen = []
-    monkeypatch.setattr(CrossEncoder, "train", lambda self, train, *dev: seen.append((train, self.training)))
-    monkeypatch.setattr(CrossEncoder, "history", pd.DataFrame({"epoch": [1.0], "dev_map": [0.5]}))
-    return seen
 
 
 def test_each_step_is_trained_in_its_way(ranker, trainings):
@@ -135,19 +78,6 @@ def test_models_of_a_sequential_reranker_are_all_transferred(encoder, tmp_path):
     assert [weights(model) for model in again.models] != [weights(model) for model in ranker.models]
 
 
-def test_behind_a_retriever(ranker):
-    lists = pd.concat([TRAIN, DEV])
-    retriever = pt.Transformer.from_df(lists.drop(columns=["label", "query"]))
-    topics = {name: frame[["qid", "query"]].drop_duplicates() for name, frame in (("train", TRAIN), ("dev", DEV))}
-    tanda = recipe(ranker, transfer_epochs=1, adapt_epochs=1)
-    (retriever >> tanda).fit(topics["train"], TRAIN, topics["dev"], DEV)
-    assert tanda.history["step"].unique().tolist() == ["transfer", "adapt"]
-    with pytest.raises(ValueError, match="a recipe stops early in every step, by MAP on the target's development"):
-        (retriever >> tanda).fit(topics["train"], TRAIN)
-    with pytest.raises(ValueError, match="a recipe stops early in every step"):
-        tanda.fit(TRAIN, TRAIN, DEV)
-
-
 def test_transferred_weights_serve_other_targets_and_are_kept(ranker, tmp_path, monkeypatch):
     tanda = recipe(ranker, folder=str(tmp_path))
     transferred = tanda.transferred(DEV)
@@ -167,13 +97,13 @@ def test_weights_of_another_transfer_are_not_taken_for_these(ranker, tmp_path):
     kept = recipe(ranker, transfer_epochs=1, folder=str(tmp_path)).transferred(DEV)
     other = tiny.save(tmp_path / "other", layers=2, outputs=None, seed=9)
     settings = {"transfer_rate": 1e-3, "transfer_epochs": 1, "transfer_training": SMALL, "folder": str(tmp_path)}
-    folder = re.escape(f"{str(tmp_path / 'transferred')!r} holds the weights of another transfer: ")
+    folder = re.escape(f"{tmp_path / 'transferred'} holds the weights of another transfer: ")
     for source, data, more, differs in (
         (
             ranker,
             TRANSFER.iloc[4:],
             {},
-            "transfer_set was '[0-9a-f]{64}' and is '[0-9a-f]{64}'; give another folder, or",
+            "transfer_set was '[0-9a-f]{64}' and is '[0-9a-f]{64}'; give another Tanda.folder",
         ),
         (ranker, TRANSFER.assign(label=1 - TRANSFER["label"]), {}, "transfer_set was "),
         (ranker, TRANSFER.assign(text=TRANSFER["text"] + "."), {}, "transfer_set was "),
@@ -195,9 +125,7 @@ def test_weights_of_another_transfer_are_not_taken_for_these(ranker, tmp_path):
 
 def test_what_was_interrupted_goes_on(ranker, tmp_path, monkeypatch):
     """In the transfer step, early and late, and in the adapt step; the end is as if nothing had happened."""
-    from pyterrier_cascade.training.trainer import _Trainer
-
-    compute_loss, left = _Trainer.compute_loss, [10**9]
+    compute_loss, left = trainer._Trainer.compute_loss, [10**9]
 
     def failing(self, *args, **kwargs):
         left[0] -= 1
@@ -205,7 +133,7 @@ def test_what_was_interrupted_goes_on(ranker, tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return compute_loss(self, *args, **kwargs)
 
-    monkeypatch.setattr(_Trainer, "compute_loss", failing)
+    monkeypatch.setattr(trainer._Trainer, "compute_loss", failing)
     few = SMALL | {"tokens_per_batch": 100, "save_every": 2, "precision": "fp32"}
     settings = {"transfer_epochs": 2, "adapt_epochs": 2, "transfer_rate": 1e-3, "adapt_rate": 1e-3}
 
@@ -258,168 +186,23 @@ def test_an_interrupted_search_goes_on(ranker, tmp_path, monkeypatch):
 
 
 def test_a_sequential_rerankers_map_is_that_of_its_last_model():
-    from pyterrier_cascade.tanda.tanda import _best_map
-
     assert _best_map(pd.DataFrame({"layers": [2, 2, 3, 3], "dev_map": [0.9, 0.8, 0.6, 0.7]})) == 0.7
     assert _best_map(pd.DataFrame({"dev_map": [0.2, np.nan, 0.5, 0.4]})) == 0.5
 
 
-def test_baselines(ranker, trainings):
-    """TA-4: on the target, on the transfer set, or on both, whose questions stay apart even where their ids meet."""
-    meeting = TRANSFER.assign(qid=TRANSFER["qid"].replace("q1-0", TRAIN["qid"].iloc[0]))
-    for on in ("target", "transfer", "union"):
-        tuned = FineTune(ranker, on, meeting, rate=1e-5).fit_candidates(TRAIN, DEV)
-        assert tuned.history["step"].tolist() == [on]
-    (target, settings), (transfer, _), (both, _) = trainings
-    assert target.equals(TRAIN) and transfer.equals(meeting) and settings == Training(learning_rate=1e-5, epochs=9)
-    assert len(both) == len(TRANSFER) + len(TRAIN) and both["qid"].nunique() == 68
-    assert sorted(both["text"]) == sorted([*TRANSFER["text"], *TRAIN["text"]])
-    assert list(union(TRANSFER.assign(more=1), TRAIN).columns) == list(TRAIN.columns)
-
-
-def test_what_baselines_cannot_be(ranker):
-    with pytest.raises(ValueError, match="on must be one of target, transfer, union, not 'both'"):
-        FineTune(ranker, "both")
-    with pytest.raises(ValueError, match="on='union' needs a transfer set"):
-        FineTune(ranker, "union")
-
-
-def test_a_transfer_set_that_gives_the_test_away(ranker):
-    test = pd.DataFrame({"query": ["What  SHIP 3?", "what town 3", "who"]})
-    asked = TRANSFER["query"].unique()
-    n = len({"what ship 3", "what town 3"} & set(asked))
-    assert n == 1
-    with pytest.raises(ValueError, match=r"the transfer set asks 1 of the 3 test questions: '[Ww]hat"):
-        Tanda(ranker, TRANSFER, test=test)
-    for on in ("transfer", "union"):
-        with pytest.raises(ValueError, match="the transfer set asks 1 of the 3 test questions"):
-            FineTune(ranker, on, TRANSFER, test=test)
-        FineTune(ranker, on, TRANSFER, test=test, allow_overlap=True)
-    Tanda(ranker, TRANSFER, test=test, allow_overlap=True)
-    facts = pt.get_dataset("as2:facts/test")
-    asked = TRANSFER.assign(query=facts.get_topics()["query"].iloc[0])
-    with pytest.raises(ValueError, match="the transfer set asks 1 of the"):
-        Tanda(ranker, asked, test=facts)
-    with pytest.raises(pt.validate.InputValidationError, match="query"):
-        Tanda(ranker, TRANSFER, test=test.rename(columns={"query": "question"}))
-
-
-def test_bad_input(ranker):
-    with pytest.raises(
-        ValueError, match=r"labels of the transfer data must be whole numbers, but 60 are not, first 0\.5"
-    ):
-        Tanda(ranker, TRANSFER.assign(label=[0.5, 1, 0, 1] * 60))
-    with pytest.raises(pt.validate.InputValidationError, match="query"):
-        Tanda(ranker, TRANSFER.drop(columns="query"))
-    with pytest.raises(ValueError, match=r"^'nothing' cannot be fitted; give a CrossEncoder, a Cascade or another"):
-        Tanda("nothing", TRANSFER)
-    with pytest.raises(ValueError, match="epochs must be a whole number and at least 1, not 0"):
-        recipe(ranker, adapt_epochs=0)
-    with pytest.raises(ValueError, match="learning_rate must be above 0, not -1"):
-        FineTune(ranker, rate=-1)
-    with pytest.raises(TypeError, match="multiple values for keyword argument 'learning_rate'"):
-        Tanda(ranker, TRANSFER, transfer_training={"learning_rate": 1e-3})
-    with pytest.raises(ValueError, match="nothing was trained yet: call fit first"):
-        recipe(ranker).plot()
-
-
 @pytest.mark.parametrize(
-    ("train", "dev", "message"),
+    ("transfer", "settings", "error", "message"),
     [
-        (TRAIN, DEV.iloc[:0], "a recipe stops early in every step"),
-        (TRAIN, None, "a recipe stops early in every step"),
-        (TRAIN.assign(label=[0, 0.5] * 16), DEV, "labels of the training data must be whole numbers, but 16 are not"),
-        (TRAIN, DEV.assign(label=0), "no positive among the 64 candidates of the development data"),
-        (TRAIN.drop(columns="text"), DEV, "The retriever returned no 'text'"),
+        (TRANSFER.assign(label=[0.5, 1, 0, 1] * 60), {}, ValueError,
+         r"labels of the transfer data must be whole numbers, but 60 are not, first 0\.5"),
+        (TRANSFER.drop(columns="query"), {}, pt.validate.InputValidationError, "query"),
+        (TRANSFER, {"adapt_epochs": 0}, ValueError, "epochs must be a whole number and at least 1, not 0"),
+        (TRANSFER, {"transfer_rate": 0}, ValueError, "learning_rate must be above 0, not 0"),
+        (TRANSFER, {"transfer_training": {"learning_rate": 1e-3}}, TypeError,
+         "multiple values for keyword argument 'learning_rate'"),
+        (TRANSFER, {"adapt_training": {"negative": 3}}, TypeError, r"did you mean 'negatives'\?"),
     ],
-)
-def test_a_useless_target_is_refused_before_the_transfer(ranker, monkeypatch, train, dev, message):
-    monkeypatch.setattr(Tanda, "trained", lambda *args: pytest.fail("it trained first"))
-    for start in (recipe(ranker).fit_candidates, recipe(ranker).search):
-        with pytest.raises((ValueError, pt.validate.InputValidationError), match=message):
-            start(train, dev)
-    with pytest.raises(ValueError, match="learning_rate must be above 0, not 0"):
-        recipe(ranker).search(TRAIN, DEV, adapt_rates=(1e-6, 0))
-
-
-def test_training_settings_travel(encoder):
-    one = CrossEncoder.from_pretrained(encoder, training=Training(seed=3))
-    assert one.with_training(epochs=5).training == Training(seed=3, epochs=5)
-    several = SequentialReranker.from_pretrained(encoder, layers=(2, 3)).with_training(epochs=5, folder="x")
-    assert [model.training.epochs for model in several.models] == [5, 5]
-    assert [model.training.folder for model in several.models] == ["x/model-0", "x/model-1"]
-
-
-@pytest.mark.parametrize(
-    ("rows", "share", "n"),
-    [(8672, 0.1, 867), (8672, 0.2, 1734), (53417, 0.1, 5341), (53417, 0.2, 10683), (100, 0.29, 29)],
-)
-def test_exact_counts_of_noise(rows, share, n):
-    """TA-23."""
-    frame = pd.DataFrame({"label": np.arange(rows) % 2})
-    noisy = flipped(frame, share, seed=1)
-    assert (noisy["label"] != frame["label"]).sum() == n
-    assert (flipped(frame, share, seed=1) == noisy).all().all() and (flipped(frame, share, seed=2) != noisy).any().any()
-
-
-def test_noise_is_a_uniform_sample():
-    """Any two of eight labels are turned together as often as any other two: 50 times in 1,400."""
-    frame = pd.DataFrame({"label": [0, 1] * 4})
-    turned = [np.flatnonzero(flipped(frame, 0.25, seed)["label"] != frame["label"]) for seed in range(1_400)]
-    pairs = pd.Series([tuple(two) for two in turned]).value_counts()
-    assert len(pairs) == 28 and pairs.between(25, 80).all()
-    assert frame["label"].tolist() == [0, 1] * 4
-
-
-def test_drops():
-    """TA-23: .813 falls to .775 and .629."""
-    table = drops(pd.DataFrame({"AP": [0.813, 0.775, 0.629], "RR": [0.828, 0.793, 0.645]}, index=[0, 0.1, 0.2]))
-    assert table.round(2).to_numpy().tolist() == [[0, 0], [4.67, 4.23], [22.63, 22.10]]
-    with pytest.raises(ValueError, match="share=2: give a share of the labels from 0 to 1"):
-        flipped(pd.DataFrame({"label": [0]}), 2)
-    with pytest.raises(ValueError, match="labels of the clean data must be whole numbers, but 1 are not"):
-        flipped(pd.DataFrame({"label": [0, 1, 0.4]}), 0.5)
-    assert set(flipped(pd.DataFrame({"label": [0, 1, 4]}), 0)["label"]) == {0, 1}
-
-
-@pytest.mark.parametrize("make", [lambda ranker: recipe(ranker), lambda ranker: FineTune(ranker)])
-def test_without_development_questions_it_says_so(ranker, make):
-    with pytest.raises(
-        ValueError, match="a recipe stops early in every step, by MAP on the target's development quest"
-    ):
-        make(ranker).fit_candidates(TRAIN)
-
-
-def test_a_plot_of_the_course(ranker):
-    matplotlib = pytest.importorskip("matplotlib")
-    matplotlib.use("Agg")
-    tanda = recipe(ranker, transfer_epochs=2, adapt_epochs=1).fit_candidates(TRAIN, DEV)
-    ax = tanda.plot()
-    assert [line.get_label() for line in ax.lines] == ["transfer", "adapt"]
-    assert [len(line.get_xdata()) for line in ax.lines] == [2, 1]
-    alone = FineTune(ranker)
-    alone.steps = [tanda.steps[1].assign(step="target")]
-    assert alone.plot(ax) is ax
-    assert [line.get_label() for line in ax.lines] == ["transfer", "adapt", "target"]
-
-
-def test_a_line_for_each_training():
-    """Of two models in one step, and of a step that was done twice; a row without MAP is passed over."""
-    from pyterrier_cascade.tanda.plots import course
-
-    matplotlib = pytest.importorskip("matplotlib")
-    matplotlib.use("Agg")
-    rows = [("transfer", 1, 2, 0.1), ("transfer", 2, 2, 0.2), ("transfer", 1, 3, 0.3), ("transfer", 2, 3, None)]
-    rows += [("adapt", 1, 2, 0.4), ("adapt", 1, 3, 0.5), ("adapt", 2, 3, 0.6)]
-    history = pd.DataFrame(rows, columns=["step", "epoch", "layers", "dev_map"])
-    drawn = {line.get_label(): line.get_ydata().tolist() for line in course(history).lines}
-    assert drawn == {
-        "transfer, 2 layers": [0.1, 0.2], "transfer, 3 layers": [0.3],
-        "adapt, 2 layers": [0.4], "adapt, 3 layers": [0.5, 0.6],
-    }  # fmt: skip
-    stopped = pd.DataFrame(
-        {"step": ["transfer"] * 2 + ["adapt"] * 2, "epoch": [0.2, 0.4, 1, 2], "dev_map": [1, 2, 3, 4]}
-    )
-    assert [line.get_ydata().tolist() for line in course(stopped).lines] == [[1, 2], [3, 4]]
-    twice = pd.DataFrame({"step": "adapt", "epoch": [1, 2, 1, 2], "dev_map": [0.1, 0.2, 0.3, 0.4]})
-    assert [line.get_ydata().tolist() for line in course(twice).lines] == [[0.1, 0.2], [0.3, 0.4]]
+)  # fmt: skip
+def test_bad_input(ranker, transfer, settings, error, message):
+    with pytest.raises(error, match=message):
+        Tanda(ranker, transfer, **settings)
