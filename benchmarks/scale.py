@@ -1,11 +1,12 @@
-"""What a pool of workers costs and brings, and what large collections would take: measured cost, then arithmetic.
+"""The speed of a pool of workers, and the cost of large collections, by measurement and then by arithmetic.
 
     python benchmarks/scale.py --output benchmarks/results/scale.md
     python benchmarks/scale.py --quick
 
-Random weights, 12 layers x 384, and texts of invented words. The pool: a cascade over the same candidates in this
-process on one thread, on one Ray worker and on two; they take turns, medians over rounds. Capacity: what a core takes
-for a candidate of so many tokens, fresh heads, all candidates scored; collections follow by multiplication alone.
+The models have random weights and 12 layers x 384, and the texts have invented words. The pool: a cascade ranks the
+same candidates in this process on one thread, on one Ray worker and on two. They take turns, and the table shows
+medians over rounds. Capacity: the time of one core for a candidate of a passage's length, with fresh heads, and with
+all candidates scored. The figures of the collections are multiples of that time.
 """
 
 import argparse
@@ -45,13 +46,13 @@ def candidates(n_queries: int, depth: int, seed: int = 0) -> pd.DataFrame:
 
 
 def pool(folder: str, options: argparse.Namespace) -> None:
-    """Prints throughput of one process, one worker and two."""
+    """Prints the throughput of one process, of one worker and of two."""
     frame = candidates(options.queries, options.depth)
     ranker = Cascade.from_pretrained(folder, alpha=0.4)
     ranker.save_pretrained(str(Path(folder) / "cascade"))
     torch.set_num_threads(1)
     start = time.perf_counter()
-    # Both pools at once on two cores: they take turns.
+    # Both pools have workers on the same two cores, because they take turns.
     with RayPool(1, cpus=0.5) as one, RayPool(2, cpus=0.5) as two:
         list(one.map(len, ["warm"]))
         started = time.perf_counter() - start
@@ -82,7 +83,7 @@ def pool(folder: str, options: argparse.Namespace) -> None:
 
 
 def seconds_of(work, rounds: int) -> float:
-    """Returns the median time of some work, after one time that does not count."""
+    """Returns the median time of some work, after one run that does not count."""
     taken = []
     for _ in range(rounds + 1):
         start = time.perf_counter()
@@ -92,7 +93,7 @@ def seconds_of(work, rounds: int) -> float:
 
 
 def capacity(folder: str, options: argparse.Namespace) -> None:
-    """Prints the cost of a candidate on one core, and what collections take."""
+    """Prints the cost of a candidate on one core, and the cost of whole collections."""
     torch.set_num_threads(1)
     n_queries, depth = 2, options.depth
     frame = candidates(n_queries, depth)
@@ -148,7 +149,7 @@ def capacity(folder: str, options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Runs what is asked for."""
+    """Runs the sections that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sections", nargs="+", choices=["pool", "capacity"], default=["pool", "capacity"])
     parser.add_argument("--queries", type=int, default=6, help="of the pool's candidates")

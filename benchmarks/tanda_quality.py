@@ -1,18 +1,23 @@
-"""TANDA on WikiQA and TREC-QA (clean test), with a transfer set made of SQuAD-shaped files, and its rivals.
+"""TANDA and its baselines on WikiQA and TREC-QA (clean test), with a transfer set made from SQuAD-shaped files.
 
     python benchmarks/tanda_quality.py build --folder transfer
     python benchmarks/tanda_quality.py train --data wikiqa --way tanda --folder transfer
     python benchmarks/tanda_quality.py table --data wikiqa
     python benchmarks/tanda_quality.py speed --data wikiqa
 
-``build`` makes the transfer set of SQuAD's development articles and those of new_wiki, with labels as in ASNQ (TA-10).
-``train`` trains once, appends what came of it to a file of JSON lines, and does nothing if that training is there
-already. Ways: ``target``, ``transfer`` and ``union`` in one step (TA-4), ``tanda`` in two (TA-3); the transfer step is
-kept in the folder and shared. ``--noise`` turns labels of the target's training pairs (TA-23); ``--labels`` says which
-negatives of the transfer set are kept (TA-24). The transfer set is sampled: so many questions, each with its answers
-and two negatives of each label. Weights are chosen by development MAP of the target. ``table`` prints all trainings:
-means and deviations over seeds, how far development MAP moves from epoch to epoch of the last step (TA-22, whose curve
-is of the test set), and what noise costs (TA-23). ``speed`` prints what bf16 and batches of similar length spare.
+``build`` makes the transfer set from the development articles of SQuAD and from those of new_wiki, with the labels of
+ASNQ (TA-10).
+
+``train`` runs one training and appends its result to a file of JSON lines. It does nothing if the file already has
+that training. The ways ``target``, ``transfer`` and ``union`` train in one step (TA-4), and ``tanda`` in two (TA-3).
+Trainings with the same transfer step share its weights in the folder. ``--noise`` flips labels of the target's training
+pairs (TA-23). ``--labels`` chooses the negatives of the transfer set (TA-24). The transfer set is a sample of
+questions, each with its answers and two negatives of each label. Development MAP of the target chooses the weights.
+
+``table`` prints all trainings: means and standard deviations over seeds, the standard deviation of development MAP over
+the epochs of the last step (TA-22; the paper's curve is on the test set), and the loss to noise (TA-23).
+
+``speed`` prints the time that bf16 and batches of similar length save.
 """
 
 import argparse
@@ -39,9 +44,9 @@ KEYS = ("data", "way", "noise", "labels", "questions", "rate", "adapt_rate", "ep
 
 
 def transfer_set(folder: str, labels: list[int], n_questions: int, test: pd.DataFrame) -> pd.DataFrame:
-    """Returns labelled candidates: questions drawn with a fixed seed, their answers, two negatives of each label.
+    """Returns labelled candidates: questions drawn with a fixed seed, their answers, and two negatives of each label.
 
-    Whatever the labels, they are the same questions. Those that the test asks too are left out: one of TREC-QA's.
+    The questions are the same for all labels. Questions of the test set are left out; TREC-QA has one of them.
     """
     data = pt.get_dataset("as2:asnq-like/train", folder=folder, negatives=dict.fromkeys((1, 2, 3), 2), sample_seed=0)
     candidates = data.get_candidates()
@@ -56,10 +61,10 @@ def rows_of(path: str) -> list[dict]:
 
 
 def train(options: argparse.Namespace) -> None:
-    """Trains once and keeps the result."""
+    """Runs one training and appends its result to the file."""
     key = {name: getattr(options, name) for name in KEYS} | {"model": Path(options.model).name}
     if any(all(row[name] == value for name, value in key.items()) for row in rows_of(options.results)):
-        print(f"there already: {key}")
+        print(f"the file already has this training: {key}")
         return
     sets = {split: pt.get_dataset(f"as2:{options.data}/{split}", folder=str(SHARED / "data")) for split in SPLITS}
     lists = {split: data.get_candidates() for split, data in sets.items()}
@@ -105,17 +110,17 @@ def train(options: argparse.Namespace) -> None:
 
 
 def table(options: argparse.Namespace) -> None:
-    """Prints all trainings, means over seeds, and what noise costs."""
+    """Prints all trainings as means over seeds, and the loss to noise."""
     rows = pd.DataFrame(row for row in rows_of(options.results) if row["data"] == options.data)
     rows["labels"] = rows["labels"].astype(str)
-    rows["over_epochs"] = rows["course"].map(moving)
+    rows["over_epochs"] = rows["course"].map(deviation_over_epochs)
     same = [name for name in (*KEYS, "model") if name not in ("data", "seed")]
     grouped = rows.groupby(same, dropna=False, sort=False)
     means = grouped[["dev", "AP", "RR", "over_epochs", "seconds"]].mean().assign(seeds=grouped.size())
     means.insert(3, "AP_over_seeds", grouped["AP"].std())
     print(f"as2:{options.data}/test, means over seeds; deviations of AP over seeds, of development MAP over epochs\n")
     show(means.reset_index())
-    print("\nPercent lost to noise, over the seeds that have all shares of it\n")
+    print("\nPercent lost to noise, over the seeds that were trained with every share of noise\n")
     same.remove("noise")
     found = []
     for key, some in rows.groupby(same, dropna=False, sort=False):
@@ -128,7 +133,7 @@ def table(options: argparse.Namespace) -> None:
         show(pd.concat(found)[["way", "noise", "AP", "RR", *(name for name in same if name != "way")]])
 
 
-def moving(course: list) -> float:
+def deviation_over_epochs(course: list) -> float:
     """Returns the standard deviation of development MAP over the epochs of the last step."""
     return float(np.std([value for step, _, value in course if step == course[-1][0]]))
 
@@ -140,12 +145,12 @@ def show(frame: pd.DataFrame) -> None:
 
 
 def speed(options: argparse.Namespace) -> None:
-    """Prints the seconds of an epoch on some questions, by the usual way, in bf16, and with batches by length."""
+    """Prints the seconds of an epoch on some questions: in fp32, in bf16, and with batches by length."""
     lists = pt.get_dataset(f"as2:{options.data}/train", folder=str(SHARED / "data")).get_candidates()
     lists = lists[lists["qid"].isin(lists["qid"].unique()[:30])]
     ranker = CrossEncoder.from_pretrained(options.model)
     pooled = batches.POOL
-    # A pool of one batch is the usual way: random inputs, padded to the longest.
+    # Sorting within one batch means random batches: random inputs, padded to the longest of them.
     ways = {"fp32": ("fp32", 1), "bf16": ("bf16", 1), "bf16, by length": ("bf16", pooled)}
     times = {name: [] for name in ways}
     for _ in range(5):
@@ -164,7 +169,7 @@ SPLITS = ("train", "dev", "test")
 
 
 def main() -> None:
-    """Runs what is asked for."""
+    """Runs the part that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["build", "train", "table", "speed"])
     parser.add_argument("--data", choices=["wikiqa", "trecqa"], default="wikiqa")
@@ -172,14 +177,14 @@ def main() -> None:
     parser.add_argument("--results", default="tanda_quality.jsonl", help="file of JSON lines")
     parser.add_argument("--model", default=str(SHARED / "models" / "e5-small"))
     parser.add_argument("--way", choices=["target", "transfer", "union", "tanda"], default="tanda")
-    parser.add_argument("--noise", type=float, default=0.0, help="share of the target's training labels to turn")
+    parser.add_argument("--noise", type=float, default=0.0, help="share of the target's training labels to flip")
     parser.add_argument("--labels", type=int, nargs="+", default=[1, 2, 3], help="negatives of the transfer set")
     parser.add_argument("--questions", type=int, default=3_000, help="of the transfer set")
     parser.add_argument("--rate", type=float, default=3e-5, help="of the transfer step, or of the only one")
     parser.add_argument("--adapt-rate", type=float, default=1e-5)
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--adapt-epochs", type=int, default=3)
-    parser.add_argument("--negatives", type=int, help="of a question of the target in an epoch; all unless given")
+    parser.add_argument("--negatives", type=int, help="of each question of the target in an epoch; all by default")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     if options.what == "build":

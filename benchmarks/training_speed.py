@@ -1,8 +1,9 @@
-"""What attention of our own spares in training on a CPU: a step of an encoder with torch's, and with ours.
+"""The time of a training step on a CPU, with torch's attention and with this package's own.
 
     python benchmarks/training_speed.py
 
-A step is a forward and a backward pass over 2,000 tokens, in texts of some length. Medians of interleaved rounds.
+A step is a forward and a backward pass of an encoder over 2,000 tokens, in texts of some length. The table shows
+medians of interleaved rounds.
 """
 
 import argparse

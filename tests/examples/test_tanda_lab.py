@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from tests import tiny
+
 LAB = Path(__file__).parents[2] / "examples" / "tanda_lab.py"
 
 
 def test_the_lab_runs_on_any_encoder(tmp_path):
-    from tests import tiny
-
     pytest.importorskip("matplotlib")
     model = tiny.save(tmp_path / "model", outputs=None, max_position_embeddings=32)
     done = subprocess.run(
@@ -20,13 +20,13 @@ def test_the_lab_runs_on_any_encoder(tmp_path):
         timeout=300,
     )
     assert done.returncode == 0, done.stderr
-    rows = re.findall(r"^(transfer only|TANDA|target only)? +(-|clean|20% turned) +([\d.]+) +([\d.]+) +([\d.]+)$",
+    rows = re.findall(r"^(transfer only|TANDA|target only)? +(-|clean|20% flipped) +([\d.]+) +([\d.]+) +([\d.]+)$",
                       done.stdout, re.M)  # fmt: skip
     assert [row[:2] for row in rows] == [
-        ("transfer only", "-"), ("TANDA", "clean"), ("", "20% turned"), ("target only", "clean"), ("", "20% turned"),
+        ("transfer only", "-"), ("TANDA", "clean"), ("", "20% flipped"), ("target only", "clean"), ("", "20% flipped"),
     ]  # fmt: skip
     # A tiny encoder of random weights may put no positive first, but it ranks them somewhere.
     assert all(0 < float(value) <= 1 for row in rows for value in row[2:4])
     assert all(0 <= float(row[4]) <= float(row[3]) for row in rows)
-    assert re.search(r"^Noise: 2\d\d of the target's 1?\d{3} training labels turned\.$", done.stdout, re.M)
+    assert re.search(r"^Noise: 2\d\d of the target's 1?\d{3} training labels are flipped\.$", done.stdout, re.M)
     assert (tmp_path / "plot.png").stat().st_size > 10_000

@@ -143,9 +143,7 @@ def test_a_block_that_kills_every_worker_is_named(cluster):
     with RayPool(1, retries=1, cpus=0) as pool:
         results = pool.map(deadly, range(4))
         assert next(results) == 0
-        with pytest.raises(
-            RuntimeError, match=r"^block 1 lost its worker 2 times, perhaps because memory was short: take "
-        ):
+        with pytest.raises(RuntimeError, match=r"^block 1 lost its worker 2 times, perhaps because memory was short: "):
             list(results)
         assert list(pool.map(lambda number: number, [7])) == [7]
 
