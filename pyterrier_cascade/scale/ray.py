@@ -28,6 +28,7 @@ class _Worker:
         self.name, self.work = None, None
 
     def run(self, name: str, work: bytes, unit: Any) -> tuple[Any, list[tuple[str, type[Warning]]]]:
+        """Returns the result of the pickled work on a unit, and the warnings that it gave."""
         if name != self.name:
             self.name, self.work = name, pickle.loads(work)
         with warnings.catch_warnings(record=True) as caught:
@@ -57,6 +58,7 @@ class _Map:
         self.done: dict[int, Any] = {}
 
     def results(self, values: Iterable[Any]) -> Iterator[Any]:
+        """Yields the results in the order of the values."""
         units, following = (_Unit(*one) for one in enumerate(values)), 0
         while True:
             self._hand_out(units)
@@ -68,6 +70,7 @@ class _Map:
                 following += 1
 
     def _hand_out(self, units: Iterator[_Unit]) -> None:
+        """Gives units to the actors, the least busy one first, until all actors have as many as they may have."""
         room = self.pool.in_flight
         while min(self.load) < room:
             unit = self.waiting.popleft() if self.waiting else None
@@ -82,6 +85,7 @@ class _Map:
             self.under_way[ref] = place, unit
 
     def _collect(self, ref: Any) -> None:
+        """Stores a finished result; if the actor died instead, replaces it and puts its units back into the queue."""
         place, unit = self.under_way[ref]
         try:
             self.done[unit.number] = self._got(ref)
@@ -101,6 +105,7 @@ class _Map:
             self.pool.replace(place)
 
     def _got(self, ref: Any) -> Any:
+        """Returns a result; raises the error of the work itself, and repeats the warnings of the worker here."""
         try:
             result, warned = self.ray.get(ref)
         except self.ray.exceptions.RayTaskError as error:
@@ -164,6 +169,7 @@ class RayPool:
         return self._actors
 
     def _check_room(self, ray) -> None:
+        """Raises if the actors need more than the cluster has; warns if they have to wait for others."""
         there, free = ray.cluster_resources(), ray.available_resources()
         for name, each in (("CPU", self.cpus), ("GPU", self.gpus)):
             needed = self.n_workers * each

@@ -7,12 +7,26 @@ import transformers
 
 from pyterrier_cascade.crossencoder.model import load
 from pyterrier_cascade.encoder.families import FAMILIES, MODEL_TYPES, family_of, position_limit
+from pyterrier_cascade.encoder.families.bert import Bert
+from tests.encoder import spans
 
 
 def test_every_model_type_has_one_family():
     names = [name for family in FAMILIES for name in family.model_types]
     assert sorted(names) == sorted(set(names)) == sorted(MODEL_TYPES)
     assert family_of(transformers.CamembertConfig()) is family_of(transformers.XLMRobertaConfig())
+
+
+def test_a_new_family_is_one_entry_of_the_table(encoder, monkeypatch):
+    class Another(Bert):
+        model_types = ("another",)
+
+    model = encoder("bert")
+    monkeypatch.setattr(model.config, "model_type", "another", raising=False)
+    with pytest.raises(ValueError, match="encoders of type 'another' cannot be run layer by layer"):
+        spans.executor(model)
+    monkeypatch.setitem(MODEL_TYPES, "another", Another())
+    spans.assert_equals_hugging_face(model, spans.inputs([9, 4, 4]))
 
 
 def test_other_architectures_are_named_at_the_door(tmp_path):
