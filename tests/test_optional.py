@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from pyterrier_cascade.optional import require
+from pyterrier_cascade.optional import check_installed, require
 
 
 def test_it_returns_the_first_module():
@@ -30,3 +30,11 @@ def test_a_module_with_a_fault_of_its_own_says_so(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ImportError, match="No module named 'another_that_is_missing'"):
         require("ray", "faulty_module", purpose="a pool")
+
+
+def test_modules_are_looked_for_without_importing_them(tmp_path, monkeypatch):
+    (tmp_path / "slow_module.py").write_text("raise AssertionError('imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    check_installed("ray", "slow_module", purpose="a pool")
+    with pytest.raises(ImportError, match=re.escape('a pool needs no_such_module: pip install "pyterrier_cascade[ray]"')):
+        check_installed("ray", "slow_module", "no_such_module", purpose="a pool")

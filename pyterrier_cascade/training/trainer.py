@@ -1,28 +1,24 @@
 """Training with Hugging Face's Trainer, on batches that we lay out, with early stopping by our measure."""
 
 import contextlib
-import json
-import os
 import random
-import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
 import transformers
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from tqdm.auto import tqdm
 
-from pyterrier_cascade.checkpoint import weights_of
 from pyterrier_cascade.encoder.device import has_bf16
 from pyterrier_cascade.encoder.pairs import TokenPairs
 from pyterrier_cascade.encoder.pretrained import silenced
 from pyterrier_cascade.training.attention import fast_attention
 from pyterrier_cascade.training.batches import epoch_batches
-from pyterrier_cascade.training.identity import identity, refuse_another
+from pyterrier_cascade.training.folder import BEST, claim, last_checkpoint, save_best, training_folder
+from pyterrier_cascade.training.identity import identity
 from pyterrier_cascade.training.processes import (
     copy_from_first_process,
     evenly_divisible,
@@ -30,9 +26,6 @@ from pyterrier_cascade.training.processes import (
     warn_if_alone,
 )
 from pyterrier_cascade.training.settings import Training
-
-BEST, RUN = "best.safetensors", "training.json"
-"""The files of a training's folder with its best weights and its identity."""
 
 
 @dataclass(frozen=True)
@@ -134,10 +127,10 @@ def train_model(
     arguments = _arguments(settings, precision, device, n_batches, unused_parameters)
     n_processes = arguments.world_size
     warn_if_alone(n_processes)
-    with _folder(settings) as folder, _own_random_state(), silenced(), fast_attention(module, device):
+    with training_folder(settings) as folder, _own_random_state(), silenced(), fast_attention(module, device):
         arguments.output_dir = str(folder)
         if settings.folder:
-            from_first_process(lambda: _claim(folder, settings, module, examples, dev))
+            from_first_process(lambda: claim(folder, identity(settings, module, examples.arrays(), dev)))
         course = _Course(settings, epochs, n_processes, measure_dev is not None, verbose)
         trainer = _Trainer(
             model=module,
@@ -156,22 +149,33 @@ def train_model(
         trainer.measure = measure_dev and (lambda: measure_dev(precision))
         trainer.remove_callback(transformers.PrinterCallback)
         try:
-            trainer.train(resume_from_checkpoint=from_first_process(lambda: _last_checkpoint(folder)))
+            trainer.train(resume_from_checkpoint=from_first_process(lambda: last_checkpoint(folder)))
         finally:
             course.close()
-            # accelerate leaves these attributes on the module, and the next training would believe that the module
-            # already runs in bf16. accelerate's own unwrapping keeps the last of them, and removes transformers'
-            # decorators.
-            for name in ("forward", "_original_forward", "_is_accelerate_prepared"):
-                vars(module).pop(name, None)
+            _remove_marks(module)
         if measure_dev is not None:
             if arguments.process_index == 0:
                 module.load_state_dict(load_file(folder / BEST, device=str(module.device)))
             copy_from_first_process(module)
         module.eval()
         module.zero_grad(set_to_none=True)
-        history = [entry for entry in trainer.state.log_history if "loss" in entry or settings.watched in entry]
-        return [{"update": entry.pop("step"), **entry, "epoch": entry["epoch"] * settings.epochs} for entry in history]
+        return _history(trainer.state.log_history, settings)
+
+
+def _remove_marks(module: torch.nn.Module) -> None:
+    """Removes the attributes that accelerate leaves on a module that it has prepared.
+
+    With them the next training would believe that the module already runs in bf16. accelerate's own unwrapping keeps
+    the last of them, and removes transformers' decorators.
+    """
+    for name in ("forward", "_original_forward", "_is_accelerate_prepared"):
+        vars(module).pop(name, None)
+
+
+def _history(log: list[dict], settings: Training) -> list[dict]:
+    """Returns the entries of the Trainer's log with a loss or the watched measure, with the epochs of the settings."""
+    entries = [entry for entry in log if "loss" in entry or settings.watched in entry]
+    return [{"update": entry.pop("step"), **entry, "epoch": entry["epoch"] * settings.epochs} for entry in entries]
 
 
 class _Trainer(transformers.Trainer):
@@ -214,7 +218,7 @@ class _Trainer(transformers.Trainer):
         """Returns the measures of the present module, and saves its weights if they are the best so far."""
         metrics, watched = self.measure(), self.settings.watched
         if metrics[watched] > max((e[watched] for e in self.state.log_history if watched in e), default=-1.0):
-            _save_weights(self.model, self.folder / BEST)
+            save_best(self.model, self.folder)
         return metrics
 
 
@@ -286,56 +290,6 @@ def _arguments(settings: Training, precision: str, device: torch.device, n_batch
     updates = -(-n_batches // (settings.accumulate * arguments.world_size))
     arguments.warmup_steps = round(settings.warmup if settings.warmup >= 1 else settings.warmup * updates)
     return arguments
-
-
-@contextlib.contextmanager
-def _folder(settings: Training):
-    """Yields the folder for checkpoints, or a temporary one; raises at once where a given folder is not writable."""
-    if settings.folder is None:
-        with tempfile.TemporaryDirectory() as folder:
-            yield Path(from_first_process(lambda: folder))
-        return
-    folder = Path(settings.folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise PermissionError(f"cannot write checkpoints to {folder}: {error}; give another Training.folder") from error
-    yield folder
-
-
-def _claim(folder: Path, settings: Training, module: torch.nn.Module, examples: LabelledPairs, dev: str | None) -> None:
-    """Writes the identity of the training to its folder, or raises if the folder holds another training."""
-    run, note = identity(settings, module, examples.arrays(), dev), folder / RUN
-    if note.exists():
-        refuse_another(folder, json.loads(note.read_text()), run, Training)
-    else:
-        _write(note, json.dumps(run, indent=1).encode())
-
-
-def _last_checkpoint(folder: Path) -> str | None:
-    """Returns the newest complete checkpoint, and removes checkpoints that a killed process left incomplete."""
-    found = sorted(folder.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
-    for path in found:
-        # The Trainer writes this file last, so a checkpoint that has it is complete.
-        state = path / "trainer_state.json"
-        try:
-            json.loads(state.read_text())
-        except (OSError, ValueError):
-            shutil.rmtree(path)
-    found = [path for path in found if path.exists()]
-    return str(found[-1]) if found else None
-
-
-def _save_weights(module: torch.nn.Module, path: Path) -> None:
-    save_file(weights_of(module), path.with_suffix(".tmp"))
-    os.replace(path.with_suffix(".tmp"), path)
-
-
-def _write(path: Path, content: bytes) -> None:
-    path.with_suffix(".tmp").write_bytes(content)
-    os.replace(path.with_suffix(".tmp"), path)
 
 
 @contextlib.contextmanager

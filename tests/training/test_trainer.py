@@ -3,7 +3,6 @@
 import dataclasses
 import os
 import random
-import re
 import signal
 import subprocess
 import sys
@@ -140,26 +139,11 @@ def test_negatives_are_drawn_anew_in_every_epoch():
     assert [len(rows) for rows in drawn] == [60] * 3 and len({frozenset(rows) for rows in drawn}) == 3
 
 
-def test_a_half_written_checkpoint_is_not_taken_for_whole(tiny_bert, tmp_path):
-    training = Training(epochs=2, tokens_per_batch=100, folder=str(tmp_path), save_every=10)
-    expected = weights(CrossEncoder.from_pretrained(tiny_bert, training=training).fit_candidates(TRAIN))
-    last = max(tmp_path.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
-    (last / "trainer_state.json").unlink()
-    assert_same(weights(CrossEncoder.from_pretrained(tiny_bert, training=training).fit_candidates(TRAIN)), expected)
-
-
 def test_a_diverging_loss_is_an_error(tiny_bert):
     training = Training(learning_rate=1e30, warmup=0, tokens_per_batch=100)
     with pytest.raises(
         FloatingPointError, match=r"the loss is nan at update \d+ with learning_rate=1e\+30; use a smal"
     ):
-        CrossEncoder.from_pretrained(tiny_bert, training=training).fit_candidates(TRAIN)
-
-
-def test_an_unwritable_folder_is_an_error_before_training(tiny_bert, tmp_path):
-    (tmp_path / "file").write_text("")
-    training = Training(folder=str(tmp_path / "file" / "checkpoints"))
-    with pytest.raises(PermissionError, match=re.escape(f"cannot write checkpoints to {training.folder}: ")):
         CrossEncoder.from_pretrained(tiny_bert, training=training).fit_candidates(TRAIN)
 
 

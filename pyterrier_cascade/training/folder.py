@@ -1,0 +1,74 @@
+"""The folder of a training: its identity, its checkpoints, and its best weights."""
+
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+from pyterrier_cascade.checkpoint import weights_of
+from pyterrier_cascade.training.identity import refuse_another
+from pyterrier_cascade.training.processes import from_first_process
+from pyterrier_cascade.training.settings import Training
+
+BEST, RUN = "best.safetensors", "training.json"
+"""The files of a training's folder with its best weights and its identity."""
+
+
+@contextlib.contextmanager
+def training_folder(settings: Training) -> Iterator[Path]:
+    """Yields the folder for checkpoints, or a temporary one; raises at once where a given folder is not writable."""
+    if settings.folder is None:
+        with tempfile.TemporaryDirectory() as folder:
+            yield Path(from_first_process(lambda: folder))
+        return
+    folder = Path(settings.folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise PermissionError(f"cannot write checkpoints to {folder}: {error}; give another Training.folder") from error
+    yield folder
+
+
+def claim(folder: Path, run: Mapping[str, object]) -> None:
+    """Writes the identity of a training to its folder, or raises if the folder holds another training.
+
+    Args:
+        folder: The folder.
+        run: The identity of the training.
+    """
+    note = folder / RUN
+    if note.exists():
+        refuse_another(folder, json.loads(note.read_text()), run, Training)
+    else:
+        unfinished = note.with_suffix(".tmp")
+        unfinished.write_text(json.dumps(run, indent=1))
+        os.replace(unfinished, note)
+
+
+def last_checkpoint(folder: Path) -> str | None:
+    """Returns the newest complete checkpoint, and removes checkpoints that a killed process left incomplete."""
+    found = sorted(folder.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
+    for path in found:
+        # The Trainer writes this file last, so a checkpoint that has it is complete.
+        state = path / "trainer_state.json"
+        try:
+            json.loads(state.read_text())
+        except (OSError, ValueError):
+            shutil.rmtree(path)
+    found = [path for path in found if path.exists()]
+    return str(found[-1]) if found else None
+
+
+def save_best(module: torch.nn.Module, folder: Path) -> None:
+    """Writes the weights of a module as the best ones of its training."""
+    unfinished = folder / f"{BEST}.tmp"
+    save_file(weights_of(module), unfinished)
+    os.replace(unfinished, folder / BEST)
