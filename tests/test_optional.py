@@ -36,5 +36,5 @@ def test_modules_are_looked_for_without_importing_them(tmp_path, monkeypatch):
     (tmp_path / "slow_module.py").write_text("raise AssertionError('imported')")
     monkeypatch.syspath_prepend(tmp_path)
     check_installed("ray", "slow_module", purpose="a pool")
-    with pytest.raises(ImportError, match=re.escape('a pool needs no_such_module: pip install "pyterrier_cascade[ray]"')):
+    with pytest.raises(ImportError, match="a pool needs no_such_module: pip install"):
         check_installed("ray", "slow_module", "no_such_module", purpose="a pool")
