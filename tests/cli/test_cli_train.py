@@ -147,7 +147,7 @@ def test_data_sets(cli, refused, tiny_bert, tmp_path, monkeypatch):
     assert set(asked[2:]) >= {("as2:asnq-like/train", "there"), ("as2:wikiqa/test", "here")}
 
 
-def test_what_was_interrupted_goes_on(cli, tiny_bert, files, tmp_path, monkeypatch):
+def test_an_interrupted_recipe_goes_on(cli, tiny_bert, files, tmp_path, monkeypatch):
     settings = ["--set=epochs=2", "--set=save_every=1", "--set=tokens_per_batch=200", "--set=learning_rate=1e-3"]
     argv = ["train", "crossencoder", "--model", tiny_bert, *files, *settings, "--quiet"]
     steps, loss, stop = [], crossencoder.loss, 5

@@ -79,7 +79,7 @@ def test_a_rule_may_drop_everyone(encoder):
     assert np.isnan(got[:, 1:]).all() and not np.isnan(got[:, 0]).any()
 
 
-def test_nobody_to_score(encoder):
+def test_no_inputs(encoder):
     pairs = spans.inputs([])
     assert engine.run(spans.executor(encoder("bert")), pairs).shape == (0, 3)
     assert engine.run(
@@ -87,7 +87,7 @@ def test_nobody_to_score(encoder):
     ).shape == (0, 3)
 
 
-def test_layers_that_nobody_reaches_are_not_run(encoder):
+def test_layers_that_no_input_reaches_are_not_run(encoder):
     """A candidate that leaves at layer 1 costs one layer: the tokens that each layer sees."""
     made, seen = spans.executor(encoder("bert")), []
     for number, layer in enumerate(made.encoder.layers, start=1):

@@ -17,7 +17,7 @@ def test_log_odds_by_hand(logits):
     assert Relevance(nn.Identity())(logits).tolist() == [2.0, 1.0]
 
 
-def test_they_tell_apart_what_probabilities_round_to_one():
+def test_log_odds_do_not_round_to_one():
     """CT-12: the order is that of p(positive)."""
     logits = torch.tensor([[0.0, 30.0], [0.0, 31.0]])
     assert logits.softmax(1)[:, 1].tolist() == [1.0, 1.0]

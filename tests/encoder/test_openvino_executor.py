@@ -159,7 +159,7 @@ print(os.waitpid(pid, 0)[1], len(ranker(frame())))
 """
 
 
-def test_a_forked_process_is_told(folder):
+def test_a_forked_process_gets_an_error(folder):
     program = FORKED.format(path=sys.path, folder=folder)
     out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
     assert out.stdout == (

@@ -106,7 +106,7 @@ def test_without_a_place_to_keep_them_graphs_are_made_anew(folder, tmp_path):
     np.testing.assert_allclose(found, scores(ranker(engine="torch")), atol=1e-5)
 
 
-def test_graphs_are_known_by_all_that_they_follow_from(folder, tmp_path, monkeypatch):
+def test_the_fingerprint_covers_everything_that_decides_the_graphs(folder, tmp_path, monkeypatch):
     """And not by how their folder is spelt."""
 
     def known(**more):

@@ -11,7 +11,7 @@ def model(tmp_path_factory):
     return load(tiny.save(tmp_path_factory.mktemp("pair") / "bert", layers=3))
 
 
-def test_its_facts(model):
+def test_describe(model):
     assert model.describe() == {
         "encoder": "bert", "layers": 3, "full_layers": 3, "width": 32, "heads": [3], "pooling": "cls", "tokens": 512,
     }  # fmt: skip

@@ -14,7 +14,7 @@ from tests.encoder import spans
 
 @pytest.mark.parametrize("merge", [1.0, 0.75, 0.01])
 @pytest.mark.parametrize("family", ["bert", "modernbert"])
-def test_bf16_is_near_whatever_attends_side_by_side(encoder, family, merge):
+def test_bf16_is_near_for_every_grouping_of_attention(encoder, family, merge):
     pairs = spans.inputs(spans.RAGGED)
     exact = run(spans.executor(encoder(family), "mean"), pairs)
     near = run(spans.executor(encoder(family), "mean", "bf16", merge=merge), pairs)
@@ -22,7 +22,7 @@ def test_bf16_is_near_whatever_attends_side_by_side(encoder, family, merge):
     assert np.corrcoef(near[:, 2], exact[:, 2])[0, 1] > 0.999
 
 
-def test_only_what_the_head_reads_is_computed(encoder, monkeypatch):
+def test_only_states_that_the_head_reads_are_computed(encoder, monkeypatch):
     """The last layer of a span that ends in a CLS head gives one row an input; a mean needs all."""
     rows = {}
     for pooling in ("cls", "mean"):

@@ -41,7 +41,7 @@ def replace(module):
 
 
 @pytest.mark.parametrize("change", [in_place, step, load, replace])
-def test_it_is_made_again_when_weights_change(module, change):
+def test_an_object_is_made_again_when_weights_change(module, change):
     cache = WeightCache(module.parameters)
     before = made_by(cache)
     change(module)
@@ -56,7 +56,7 @@ def test_some_keys_are_forgotten():
     assert made_by(cache, "fp32") is first["fp32"] and made_by(cache, "int8") is not first["int8"]
 
 
-def test_weights_from_inference_mode_have_no_version_and_do():
+def test_weights_from_inference_mode_are_allowed():
     with torch.inference_mode():
         weight = torch.ones(2)
     cache = WeightCache(lambda: [weight])

@@ -56,7 +56,7 @@ def test_each_step_is_trained_in_its_way(ranker, trainings):
     assert tanda.ranker.training == ranker.training
 
 
-def test_it_learns_what_the_target_alone_is_too_small_for(encoder):
+def test_a_transfer_helps_a_small_target(encoder):
     training = CascadeTraining(heads="joint", head_learning_rate=1e-3)
     ranker = Cascade.from_pretrained(encoder, layers=(2, 3), training=training)
     tanda = recipe(ranker, transfer_epochs=20).fit_candidates(TRAIN, DEV)
@@ -123,7 +123,7 @@ def test_weights_of_another_transfer_are_not_taken_for_these(ranker, tmp_path):
         Tanda(ranker, odd, **settings).transferred(DEV)
 
 
-def test_what_was_interrupted_goes_on(ranker, tmp_path, monkeypatch):
+def test_an_interrupted_recipe_goes_on(ranker, tmp_path, monkeypatch):
     """In the transfer step, early and late, and in the adapt step; the end is as if nothing had happened."""
     compute_loss, left = trainer._Trainer.compute_loss, [10**9]
 

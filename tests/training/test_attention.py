@@ -72,7 +72,7 @@ def test_dropout_leaves_out_its_share_and_scales_the_rest(dtype):
     torch.testing.assert_close(attention(None, zeros, zeros, ones, None, dropout=0.25)[0], found, rtol=0, atol=0)
 
 
-def test_what_is_left_out_has_no_gradient():
+def test_dropped_probabilities_have_no_gradient():
     value = torch.randn(2, 1, 16, 4, requires_grad=True)
     query, key = torch.randn(2, 2, 1, 16, 4)
     torch.manual_seed(3)
@@ -102,7 +102,7 @@ def test_random_steps_are_even_and_independent():
 @pytest.mark.parametrize("ranker", [CrossEncoder, Cascade, DCBERT])
 @pytest.mark.parametrize("fails", [False, True])
 @pytest.mark.filterwarnings("ignore:.*did not learn")
-def test_every_encoder_of_a_training_has_it_and_gives_it_back(ranker, fails, tiny_bert, monkeypatch):
+def test_every_encoder_uses_it_during_a_training_only(ranker, fails, tiny_bert, monkeypatch):
     frame = pd.DataFrame(
         [("1", "what ship", "a", "the ship", 1), ("1", "what ship", "b", "the town", 0)],
         columns=["qid", "query", "docno", "text", "label"],

@@ -39,7 +39,7 @@ def run(settings=None, examples=(1, 2), dev="dev", weight=1.0, **config) -> dict
     ],
     ids=["itself", "folder", "numbers of numpy", "origin of the encoder"],
 )
-def test_what_changes_no_training(same):
+def test_differences_that_do_not_change_a_training(same):
     """Where files lie, and what the library notes about itself."""
     assert same == run()
 
@@ -56,7 +56,7 @@ def test_what_changes_no_training(same):
         (run(dev=None), "development_data"),
     ],
 )
-def test_what_makes_another_training(other, field, tmp_path):
+def test_differences_that_make_another_training(other, field, tmp_path):
     assert {name for name, value in run().items() if other[name] != value} == {field}
     message = f"{tmp_path} holds another training: {field} was {run()[field]!r} and is {other[field]!r}; give another"
     with pytest.raises(ValueError, match=re.escape(message)):

@@ -145,7 +145,7 @@ def test_the_first_process_leads(monkeypatch, rank, first):
     assert leads() is first
 
 
-def test_one_process_is_enough_for_some(monkeypatch):
+def test_some_trainings_refuse_several_processes(monkeypatch):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     check_alone("a HierarchicalRanker")
     monkeypatch.setenv("WORLD_SIZE", "2")

@@ -21,7 +21,7 @@ from pyterrier_cascade.training.trainer import LabelledPairs
 from tests.training.questions import DEV, QUICK, TRAIN, assert_same, weights
 
 
-def test_it_learns_and_says_how(tiny_bert):
+def test_a_ranker_learns_and_keeps_its_history(tiny_bert):
     # Four epochs would do with some seeds, these do with all that were tried.
     training = dataclasses.replace(QUICK, learning_rate=1e-3, epochs=10, patience=10)
     ranker = CrossEncoder.from_pretrained(tiny_bert, training=training)

@@ -66,6 +66,6 @@ def test_variants_that_would_score_wrongly_are_refused(changes, message):
     ],
     ids=lambda value: getattr(value, "model_type", None),
 )
-def test_the_most_tokens(config, limit):
+def test_position_limits(config, limit):
     """RoBERTa does not use the first rows of its table."""
     assert position_limit(config) == limit
