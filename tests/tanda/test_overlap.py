@@ -33,9 +33,7 @@ def test_common_questions_have_the_spelling_of_the_test():
 
 def test_the_error_shows_three_questions():
     test = pd.DataFrame({"query": ["a", "b", "c", "d", "e"]})
-    with pytest.raises(
-        ValueError, match=r"the transfer set asks 4 of the 5 test questions: 'a', 'b', 'c', \.\."
-    ):
+    with pytest.raises(ValueError, match=r"the transfer set asks 4 of the 5 test questions: 'a', 'b', 'c', \.\."):
         refuse_overlap(test.iloc[:4], test)
     refuse_overlap(pd.DataFrame({"query": ["f"]}), test)
 
