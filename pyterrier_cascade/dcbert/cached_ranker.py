@@ -98,8 +98,8 @@ class CachedRanker(Ranker):
             names = ", ".join(map(repr, dict.fromkeys(frame["docno"].iloc[gone].tolist())))
             names = names if len(names) < 80 else names[:80] + " ..."
             raise KeyError(
-                f"{len(gone)} of {len(frame)} candidates are not in {self.cache!r}: {names}; encode them into a cache "
-                "and merge both, or use missing='encode' (from their text) or missing='drop'"
+                f"{len(gone)} of {len(frame)} candidates are not in {self.cache!r}: {names}; add them with "
+                "cache.add(documents), or use missing='encode' (from their text) or missing='drop'"
             )
         texts = [""] * len(frame)
         if len(gone):

@@ -80,7 +80,7 @@ class Interaction:
         return scores
 
     def _at_once(self, pairs: "PairInputs", rows: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns the two CLS before the only layer and their weighted sums, as :meth:`LastLayer.outputs` takes them."""
+        """Returns the two CLS before the only layer and their weighted sums, for :meth:`LastLayer.outputs`."""
         dtype = self.last.dtype
         question_cls, document_cls = pairs.question[:1].to(dtype), pairs.document_cls(rows).to(dtype)
         # The heads of one question ask all documents for the same.
@@ -223,7 +223,7 @@ class LastLayer:
 
 
 def checked_lengths(question: torch.Tensor, documents, width: int | None = None) -> np.ndarray:
-    """Returns the tokens of each document, ``(n_docs,)``; raises a ValueError for documents that do not fit the question.
+    """Returns the tokens of each document, ``(n_docs,)``; raises where documents do not fit the question.
 
     Args:
         question: The question's states, ``(n_question_tokens, width)``.

@@ -14,7 +14,7 @@ from pyterrier_cascade.encoder.families import PADDING_FIRST, Parts, activation_
 HEADS = ("late", "compare", "paper")
 
 LATE_SCALE = 20.0
-"""The factor of the trained weight of late interaction: cosines of good and bad documents differ by a few hundredths."""
+"""The factor of the trained weight of late interaction: cosines of good and bad documents differ by hundredths."""
 
 
 class Encoded(NamedTuple):

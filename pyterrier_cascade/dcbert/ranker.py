@@ -40,8 +40,8 @@ class DCBERT(NeuralRanker):
         cache = dcbert.encode(dataset.get_corpus_iter(), "corpus.dc")
         bm25 >> cache.reranker()
 
-    Without a cache, ``bm25 >> dcbert`` encodes the text of every candidate and gives the same scores, which are log-odds
-    of relevance. The result has the query columns that :data:`~pyterrier_cascade.RelativeCost` reads.
+    Without a cache, ``bm25 >> dcbert`` encodes the text of every candidate and gives the same scores: log-odds of
+    relevance. The result has the query columns that :data:`~pyterrier_cascade.RelativeCost` reads.
 
     Args:
         model: A folder or a Hub name: a DC-BERT, or an encoder (bare, or a trained cross-encoder), which gets joint

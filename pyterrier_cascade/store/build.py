@@ -21,8 +21,8 @@ from pyterrier_cascade.store.indexing import bring_up_to_date
 from pyterrier_cascade.store.shards import ShardWriter, encoded, hashed
 
 NOT_COMPARED = {publish.SEAL, "model", "parts"}
-"""The fields of ``pt_meta.json`` that may differ: the fingerprint says which encoder it was, and its name may be a path;
-the parts are of the layers that join states."""
+"""These fields of ``pt_meta.json`` may differ. The fingerprint says which encoder it was, the name may be a path, and
+the parts describe the layers that join states."""
 
 
 @dataclass(frozen=True)

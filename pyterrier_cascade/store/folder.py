@@ -61,8 +61,7 @@ class Changes:
             fields = publish.read_sealed(folder / CHANGES)
         except FileNotFoundError:
             return cls()
-        dead = {number: rows for number, rows in fields["dead"]}
-        return cls(tuple(fields["added"]), tuple(fields["removed"]), dead, fields["next"])
+        return cls(tuple(fields["added"]), tuple(fields["removed"]), dict(fields["dead"]), fields["next"])
 
     def _fields(self) -> dict[str, Any]:
         dead = [[number, rows] for number, rows in sorted(self.dead.items())]

@@ -28,8 +28,8 @@ DTYPES = {
     "blocks": "<u4",
     "dead": "<u4",
 }
-"""The first five: the arrays of all shards end to end. Then, of the documents that count, all hashes, sorted; the row of
-each; the checksum of each block of these hashes. Last the rows of the documents that do not count."""
+"""First come the arrays of all shards, end to end. ``hashes``, ``order`` and ``blocks`` are of documents that count:
+their sorted hashes, the row of each, the checksum of each block of hashes. ``dead`` has the rows that do not count."""
 BLOCK = 64
 """How many sorted hashes share a checksum."""
 

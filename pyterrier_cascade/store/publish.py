@@ -28,9 +28,9 @@ from typing import Any
 from pyterrier_cascade.store import locks
 
 TEMPORARY, OLD, WRITER = ".tmp-", ".old-", ".writer-"
-"""Temporary names and signs of life begin so; then the writer's name of 12 hexadecimal digits follows."""
-LEFTOVER = re.compile(r"(?P<kind>\.tmp-|\.old-)(?P<writer>[0-9a-f]{12})-(?P<target>.+)", re.DOTALL)
-SIGN_OF_LIFE = re.compile(r"\.writer-(?P<writer>[0-9a-f]{12})")
+"""Temporary names and signs of life begin so. Then 12 hexadecimal digits, which name the writer, and the final name
+follow."""
+LEFTOVER = re.compile(r"(?P<kind>\.tmp-|\.old-|\.writer-)(?P<who>[0-9a-f]{12}-(?P<target>.+))", re.DOTALL)
 SEAL = "sha256"
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM, *FULL)
@@ -109,8 +109,8 @@ def _aside(path: str | Path) -> Iterator[tuple[Path, Path]]:
     target = Path(path).expanduser().absolute()
     target.parent.mkdir(parents=True, exist_ok=True)
     sweep(target.parent, target.name)
-    writer = uuid.uuid4().hex[:12]
-    sign, aside = target.parent / f"{WRITER}{writer}", target.parent / f"{TEMPORARY}{writer}-{target.name}"
+    who = f"{uuid.uuid4().hex[:12]}-{target.name}"
+    sign, aside = (target.parent / f"{kind}{who}" for kind in (WRITER, TEMPORARY))
     # Another process may hold it for a moment, while it looks whether this writer is alive.
     while not (life := locks.hold(sign)):
         pass
@@ -129,20 +129,15 @@ def sweep(folder: Path, name: str | None = None) -> None:
         folder: The folder.
         name: The final name whose leftovers are removed; all leftovers in the folder unless given.
     """
-    with os.scandir(folder) as found:
-        names = [one.name for one in found if one.name.startswith((TEMPORARY, OLD, WRITER))]
-    left = [match for match in map(LEFTOVER.fullmatch, names) if match and name in (None, match["target"])]
-    signs = [match for match in map(SIGN_OF_LIFE.fullmatch, names) if match and name is None]
-    writers = dict.fromkeys(match["writer"] for match in (*left, *signs))
-    gone = {writer for writer in writers if locks.abandoned(folder / f"{WRITER}{writer}")}
-    for match in left:
-        if match["writer"] in gone:
-            target, aside = folder / match["target"], folder / match[0]
-            if match["kind"] == OLD and not os.path.lexists(target):
-                os.replace(aside, target)
-            _remove(aside)
-    for writer in gone:
-        (folder / f"{WRITER}{writer}").unlink(missing_ok=True)
+    with os.scandir(folder) as entries:
+        found = [match for match in (LEFTOVER.fullmatch(entry.name) for entry in entries) if match]
+    found = [match for match in found if name in (None, match["target"])]
+    alive = {match["who"] for match in found if not locks.abandoned(folder / f"{WRITER}{match['who']}")}
+    for match in found:
+        if match["who"] not in alive:
+            if match["kind"] == OLD and not os.path.lexists(folder / match["target"]):
+                os.replace(folder / match[0], folder / match["target"])
+            _remove(folder / match[0])
 
 
 def _refuse(target: Path) -> None:

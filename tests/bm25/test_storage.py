@@ -33,7 +33,7 @@ def test_strings_survive_packing_whatever_they_hold(tmp_path):
 
 def test_an_existing_path_is_kept_unless_told(bm25, saved, tmp_path):
     other = BM25.from_docs(DOCS[:2])
-    (tmp_path / ".index.old" / "left by a crash").mkdir(parents=True)
+    (tmp_path / ".tmp-0123456789ab-index" / "left by a crash").mkdir(parents=True)
     with pytest.raises(FileExistsError, match="overwrite=True"):
         other.save(saved.path)
     assert BM25(saved.path) == bm25

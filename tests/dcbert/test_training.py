@@ -9,7 +9,7 @@ import torch
 
 from pyterrier_cascade import DCBERT, DCBertTraining, Tanda
 from pyterrier_cascade.dcbert import training
-from pyterrier_cascade.dcbert.training import Examples
+from pyterrier_cascade.dcbert.question_lists import QuestionLists, phases
 from pyterrier_cascade.encoder.pairs import TokenPairs
 from tests import tiny
 
@@ -37,7 +37,7 @@ def examples(labels, question_of, lengths, teacher=None):
     n = len(lengths)
     tokens = TokenPairs({"input_ids": np.arange(sum(lengths))}, np.array(lengths), np.arange(n), {"input_ids": 0})
     questions = TokenPairs({"input_ids": np.arange(9)}, np.array([3, 3, 3]), np.arange(3), {"input_ids": 0})
-    return Examples(questions, tokens, np.array(question_of), np.arange(n), np.array(labels), teacher)
+    return QuestionLists(questions, tokens, np.array(question_of), np.arange(n), np.array(labels), teacher)
 
 
 class Killed(BaseException):
@@ -127,7 +127,7 @@ def test_base_rates_by_hand():
 def test_random_negatives_come_first():
     given = examples([1, 0, 1, 0, 1, 0], [0, 0, 1, 1, 2, 2], [4] * 6)
     settings = DCBertTraining(frozen_epochs=2, epochs=1, negatives=1, tokens_per_batch=8, random_first=0.5)
-    joined, epochs = training.phases(given, settings, frozen=True)
+    joined, epochs = phases(given, settings, frozen=True)
     assert len(joined.labels) > 6 and (joined.labels[6:] == 1).sum() == 3
     first, second = ([row for batch in epoch for row in batch] for epoch in epochs)
     assert min(first) >= 6 and max(second) < 6
@@ -135,7 +135,7 @@ def test_random_negatives_come_first():
     drawn = joined.labels[6:] == 0
     pairs = zip(joined.question_of[6:][drawn].tolist(), joined.document_of[6:][drawn].tolist(), strict=True)
     assert not own & set(pairs)
-    assert training.phases(given, settings, frozen=False)[0] is given
+    assert phases(given, settings, frozen=False)[0] is given
 
 
 def test_it_learns_in_both_phases_and_says_so_if_not(bare):

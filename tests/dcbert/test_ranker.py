@@ -9,8 +9,12 @@ import pytest
 import torch
 
 from pyterrier_cascade import BM25, DCBERT, DocumentCache, RelativeCost, RelativeTokenCost
-from pyterrier_cascade.dcbert import loaded
-from pyterrier_cascade.dcbert.shards import Shard
+from pyterrier_cascade.checkpoint import Checkpoint
+from pyterrier_cascade.dcbert import inference
+from pyterrier_cascade.dcbert import ranker as rankers_module
+from pyterrier_cascade.encoder.workers import here
+from pyterrier_cascade.store import dtypes
+from pyterrier_cascade.store.shards import Shard
 from tests import tiny
 from tests.few_docs import DOCS
 
@@ -76,9 +80,7 @@ def test_from_the_cache_as_from_the_texts(dcbert, corpus, candidates, tmp_path, 
 
 def test_in_fp32_nothing_is_lost(dcbert, corpus, candidates, monkeypatch, tmp_path):
     # DC-11: the same scores to 1e-5, where the cache rounds nothing.
-    from pyterrier_cascade.dcbert import quantise
-
-    monkeypatch.setitem(quantise.DTYPES, "fp16", np.dtype("<f4"))
+    monkeypatch.setattr(dtypes.DTYPES["fp16"], "stored", np.dtype("<f4"))
     cached = dcbert.encode(corpus, tmp_path / "cache").reranker()(candidates.drop(columns="text"))
     assert_same_scores(cached, dcbert(candidates), 1e-5)
 
@@ -144,7 +146,7 @@ def test_what_the_cache_lacks(dcbert, corpus, candidates, tmp_path):
         cache.reranker()(candidates)
     assert error.value.args[0].startswith(f"{n_gone} of {len(candidates)} candidates are not in {cache!r}: 'd3', ")
     assert error.value.args[0].endswith(
-        "encode them into a cache and merge both, or use missing='encode' (from their text) or missing='drop'"
+        "add them with cache.add(documents), or use missing='encode' (from their text) or missing='drop'"
     )
     with pytest.warns(UserWarning, match=f"{n_gone} of {len(candidates)} candidates are not in .* and are dropped"):
         left = cache.reranker(missing="drop")(candidates.drop(columns="text"))
@@ -268,8 +270,8 @@ def test_the_disk_fetches_the_next_documents_meanwhile(dcbert, corpus, candidate
 
 def test_weights_are_hashed_once_and_again_when_they_changed(dcbert, corpus, candidates, tmp_path, monkeypatch):
     cache, hashed = dcbert.encode(corpus, tmp_path / "cache"), []
-    weights = loaded.weights_of
-    monkeypatch.setattr(loaded, "weights_of", lambda module: (hashed.append(1), weights(module))[1])
+    weights = inference.weights_of
+    monkeypatch.setattr(inference, "weights_of", lambda module: (hashed.append(1), weights(module))[1])
     for _ in range(2):
         DocumentCache(cache.path).reranker(dcbert)(candidates)
     assert hashed == []
@@ -322,19 +324,25 @@ def test_a_long_query_is_cut_and_said(dcbert, candidates):
     assert_same_scores(found, dcbert(query_length=8)(candidates.assign(query="the town the town the town")), 1e-5)
 
 
-def test_bad_settings(bare, saved, candidates):
-    for settings, message in [
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
         ({"interaction": "linear"}, "interaction must be one of joint, late, not 'linear'"),
         ({"passages": "sum"}, "passages must be one of first, max, mean, not 'sum'"),
         ({"precision": "int8"}, "precision must be one of fp32, bf16, not 'int8'"),
         ({"query_length": 2}, "query_length=2 leaves no room for a word; use 4 tokens or more"),
+        ({"variant": "gru"}, "variant must be one of transformer, linear, lstm, not 'gru'"),
         ({"head": "sum"}, "head must be one of late, compare, paper, not 'sum'"),
         ({"joint_layers": 0}, "joint_layers must be at least 1, not 0"),
-        ({"training": 3}, "a DC-BERT is trained as DCBertTraining(...) says, not 3"),
-    ]:
-        with pytest.raises(ValueError) as error:
-            DCBERT.from_pretrained(bare, **settings)
-        assert str(error.value) == message
+        ({"training": 3}, r"training must be DCBertTraining\(...\), not 3"),
+    ],
+)
+def test_bad_settings(bare, settings, message):
+    with pytest.raises(ValueError, match=message):
+        DCBERT.from_pretrained(bare, **settings)
+
+
+def test_texts_that_do_not_fit_into_the_positions(saved, candidates):
     with pytest.raises(ValueError, match="query_length=64 and document_length=500 are 564 tokens"):
         DCBERT.from_pretrained(saved, document_length=500)(candidates)
 
@@ -346,10 +354,54 @@ def test_unsaved_weights_make_no_cache(bare, candidates, corpus, tmp_path):
         ranker.encode(corpus, tmp_path / "cache")
 
 
-def test_variants_rank_from_the_cache(bare, corpus, candidates, tmp_path):
-    for variant in ("linear", "lstm"):
-        ranker = DCBERT.from_pretrained(bare, variant=variant)
-        ranker.model.loaded.module.config.trained_on = {"questions": 1}
-        ranker.save_pretrained(tmp_path / variant)
-        cached = ranker.encode(corpus, tmp_path / f"{variant} cache").reranker()(candidates)
-        assert_same_scores(cached, ranker(candidates), 1e-3)
+@pytest.mark.parametrize("variant", ["linear", "lstm"])
+def test_variants_rank_from_the_cache(bare, corpus, candidates, tmp_path, variant):
+    fresh = DCBERT.from_pretrained(bare, variant=variant)
+    assert f"variant={variant!r}" in repr(fresh) and eval(repr(fresh)) == fresh
+    fresh.model.loaded.module.config.trained_on = {"questions": 1}
+    cache = fresh.encode(corpus, tmp_path / "fresh cache")
+    assert cache.meta["parts"] == {"variant": variant} and cache.maker.model.loaded.module.config.variant == variant
+    fresh.save_pretrained(tmp_path / variant)
+    saved = DCBERT.from_pretrained(tmp_path / variant)
+    assert saved.model.loaded.describe()["variant"] == variant
+    cached = saved.encode(corpus, tmp_path / "saved cache").reranker()(candidates)
+    assert_same_scores(cached, saved(candidates), 1e-3)
+
+
+def test_queries_are_tokenised_once(dcbert, monkeypatch):
+    tokenised, tokenize = [], rankers_module.tokenize_texts
+    monkeypatch.setattr(
+        rankers_module, "tokenize_texts", lambda *args, **more: tokenised.append(1) or tokenize(*args, **more)
+    )
+    pairs = dcbert(query_length=8).tokenized(["the town", "the ship"], "question")
+    assert len(tokenised) == 1 and pairs.owner.tolist() == [0, 1]
+    with pytest.warns(UserWarning, match="1 of 3 queries have more than 8 tokens and are cut; set query_length"):
+        cut = dcbert(query_length=8).tokenized(["the town", "the ship " * 20, "of"], "question")
+    assert len(tokenised) == 2 and cut.owner.tolist() == [0, 1, 2] and cut.lengths[1] == 8
+    ids = dcbert.model.loaded.tokenizer("the ship the ship the ship")["input_ids"]
+    assert cut.columns["input_ids"][cut.starts[1] :][:8].tolist() == ids
+
+
+def test_copies_of_a_reranker_share_the_weights(dcbert, corpus, candidates, tmp_path, monkeypatch):
+    reranker = dcbert.encode(corpus, tmp_path / "cache").reranker()
+    reranker(candidates)
+    weights = reranker.dcbert().model
+    monkeypatch.setattr(Checkpoint, "__init__", None)
+    for copy in (reranker(verbose=True), reranker(interaction="late"), reranker.cache.reranker(missing="drop")):
+        copy(candidates)
+        assert copy.dcbert().model is weights
+
+
+def test_a_part_with_an_unknown_document_is_read_at_once(dcbert, corpus, candidates, tmp_path, monkeypatch):
+    cache, reads, begin = dcbert.encode(corpus[:-1], tmp_path / "cache"), [], DocumentCache.begin
+    expected = dcbert.encode(corpus, tmp_path / "whole").reranker()(candidates)
+    monkeypatch.setattr(
+        DocumentCache, "begin", lambda self, entries: reads.append(len(entries)) or begin(self, entries)
+    )
+    shuffled = candidates.sample(frac=1, random_state=3)
+    assert_same_scores(cache.reranker(missing="encode")(shuffled), expected, 1e-5)
+    assert sum(reads) == len(candidates) - 2 and len(reads) <= 2 * 2 * 2
+    reads.clear()
+    monkeypatch.setattr("pyterrier_cascade.dcbert.scoring.workers", here)
+    cache.reranker(missing="encode")(shuffled)
+    assert len(reads) <= 4 < sum(reads)
