@@ -1,12 +1,10 @@
 """DC-BERT over documents that a cache holds: no text is needed (DC-1)."""
 
-import warnings
-
 import numpy as np
 import pandas as pd
 
 from pyterrier_cascade import frames
-from pyterrier_cascade.checks import check_choices
+from pyterrier_cascade.checks import check_choices, warn_user
 from pyterrier_cascade.dcbert.cache import DocumentCache
 from pyterrier_cascade.dcbert.ranker import COSTS, DCBERT, INTERACTIONS
 from pyterrier_cascade.dcbert.scoring import score_candidates
@@ -68,17 +66,10 @@ class CachedRanker(Ranker):
         if self.missing == "drop" and len(inp):
             there = self.cache.find(inp["docno"].tolist()) >= 0
             if not there.all():
-                warnings.warn(
-                    f"{int((~there).sum())} of {len(inp)} candidates are not in {self.cache!r} and are dropped",
-                    stacklevel=2,
-                )
+                warn_user(f"{int((~there).sum())} of {len(inp)} candidates are not in {self.cache!r} and are dropped")
                 inp = inp[there]
         blocks = frames.Blocks.of(inp)
-        if not len(inp):
-            return frames.ranked(
-                inp, blocks, np.empty(0), **{name: np.empty(0, dtype) for name, dtype in COSTS.items()}
-            )
-        return self.rerank(inp, blocks)
+        return self.rerank(inp, blocks) if len(inp) else self.empty(inp, blocks)
 
     def score(self, frame: pd.DataFrame, blocks: frames.Blocks) -> dict[str, np.ndarray]:
         """Returns the relevance of each candidate and the cost columns."""

@@ -12,11 +12,12 @@ import transformers
 from torch import nn
 
 from pyterrier_cascade.checkpoint import weights_of
+from pyterrier_cascade.checks import warn_user
 from pyterrier_cascade.dcbert import late
 from pyterrier_cascade.dcbert.interaction import Interaction, tensor
-from pyterrier_cascade.dcbert.joint import LATE_SCALE, Encoded, JointLayers, length_limit
+from pyterrier_cascade.dcbert.joint import LATE_SCALE, Encoded, JointLayers
 from pyterrier_cascade.dcbert.model import DCBert
-from pyterrier_cascade.encoder.families import Weights, post_norm_layers
+from pyterrier_cascade.encoder.families import Weights, position_limit
 from pyterrier_cascade.encoder.linear import linear_for
 from pyterrier_cascade.encoder.texts import TextEncoder
 from pyterrier_cascade.encoder.weight_cache import WeightCache
@@ -68,7 +69,7 @@ class DCBertModel(LoadedModel):
     @cached_property
     def length_limit(self) -> int:
         """The most tokens of question and document together."""
-        return length_limit(self._encoder_config)
+        return position_limit(self._encoder_config)
 
     @property
     def width(self) -> int:
@@ -120,6 +121,11 @@ class DCBertModel(LoadedModel):
             digest.update(weight.numpy())
         return digest.hexdigest()
 
+    def warn_if_untrained(self) -> None:
+        """Warns if the joint layers were never trained."""
+        if self.untrained:
+            warn_user(f"{self.untrained}: train them with fit() before scores mean anything, or use interaction='late'")
+
     def describe(self) -> dict[str, Any]:
         """Returns the facts that ``python -m pyterrier_cascade info`` prints."""
         config = self.module.config
@@ -141,7 +147,7 @@ class DCBertModel(LoadedModel):
 def _scorer(joint: nn.Module, device: torch.device) -> Scorer:
     if isinstance(joint, JointLayers):
         make = linear_for(device, torch.float32)
-        layers = post_norm_layers(joint.encoder, Weights(device, torch.float32, make))
+        layers = joint.family.layers(joint.encoder, Weights(device, torch.float32, make))
         interaction = Interaction(layers, joint.positions.weight, joint.types.weight, joint.head, device)
         if joint.late is None:
             return interaction.score

@@ -9,7 +9,8 @@ import transformers
 from torch import nn
 from transformers.activations import ACT2FN
 
-from pyterrier_cascade.encoder.families import PADDING_FIRST, Parts, activation_of, layers_of, parts_of
+from pyterrier_cascade.encoder.families import family_of, position_limit
+from pyterrier_cascade.encoder.families.base import LayerParts
 
 HEADS = ("late", "compare", "paper")
 
@@ -37,12 +38,6 @@ def bare_encoder(config: transformers.PretrainedConfig) -> transformers.PreTrain
     return encoder
 
 
-def length_limit(config: transformers.PretrainedConfig) -> int:
-    """Returns the most tokens that an encoder has positions for."""
-    # The positions of RoBERTa start behind its padding id.
-    return config.max_position_embeddings - (config.pad_token_id + 1 if config.model_type in PADDING_FIRST else 0)
-
-
 class _StatesAsTheyAre(nn.Module):
     """Stands in for an encoder's embeddings: states go into the first layer with nothing added."""
 
@@ -67,17 +62,17 @@ class JointLayers(nn.Module):
         self.encoder.embeddings = _StatesAsTheyAre()
         if hasattr(self.encoder, "embeddings_project"):
             del self.encoder.embeddings_project
-        self.activation = ACT2FN[activation_of(config)]
-        self.dropout = config.dropout if config.model_type == "distilbert" else config.hidden_dropout_prob
-        self.positions = nn.Embedding(length_limit(config), config.hidden_size)
+        self.family = family_of(config)
+        self.activation, self.dropout = ACT2FN[self.family.activation(config)], self.family.dropout(config)
+        self.positions = nn.Embedding(position_limit(config), config.hidden_size)
         self.types = nn.Embedding(2, config.hidden_size)
         self.head = Comparison(config.hidden_size, "compare" if head == "late" else head)
         self.late = nn.Parameter(torch.ones(())) if head == "late" else None
 
     @property
-    def layers(self) -> list[Parts]:
+    def layers(self) -> list[LayerParts]:
         """The K layers."""
-        return parts_of(self.encoder)
+        return self.family.layer_parts(self.encoder)
 
     def forward(
         self, questions: Encoded, documents: Encoded, question_of: torch.Tensor, document_of: torch.Tensor
@@ -104,7 +99,7 @@ class JointLayers(nn.Module):
             late = LATE_SCALE * self.late * late_interaction(states, n, real & ~in_question)
         states = states + self.positions(place) + self.types((~in_question).long())
         if len(self.layers) > 1:
-            owner, name = layers_of(self.encoder)
+            owner, name = self.family.layer_list(self.encoder)
             every = getattr(owner, name)
             setattr(owner, name, every[:-1])
             try:

@@ -12,7 +12,7 @@ from pyterrier_cascade.checks import check_choices
 from pyterrier_cascade.dcbert.inference import DCBertModel
 from pyterrier_cascade.dcbert.joint import HEADS, JointLayers
 from pyterrier_cascade.dcbert.model import VARIANTS, DCBert, DCBertConfig
-from pyterrier_cascade.encoder.families import check_family, layers_of
+from pyterrier_cascade.encoder.families import family_of
 from pyterrier_cascade.encoder.pretrained import pretrained, silenced
 
 
@@ -90,11 +90,10 @@ def _saved(source: str, wanted: dict[str, Any]) -> tuple[DCBert, str | None]:
 def _fresh(source: str, parts: dict[str, Any], trust_remote_code: bool) -> DCBert:
     trust = {"trust_remote_code": trust_remote_code}
     encoder_config = transformers.AutoConfig.from_pretrained(source, **trust)
-    check_family(encoder_config)
-    if encoder_config.model_type == "modernbert":
+    if not family_of(encoder_config).has_position_table:
         raise ValueError(
-            f"{source!r} is a ModernBERT, which has no table of positions to start the global ones from (DC-5); "
-            "use a BERT, RoBERTa, XLM-R, ELECTRA, DistilBERT or MiniLM"
+            f"{source!r} is of type {encoder_config.model_type!r}, which has no table of positions to start the global "
+            "ones from (DC-5); use a BERT, RoBERTa, XLM-R, ELECTRA, DistilBERT or MiniLM"
         )
     depth = encoder_config.num_hidden_layers
     for name in ("joint_layers", "lower_layers"):
@@ -117,7 +116,7 @@ def _fresh(source: str, parts: dict[str, Any], trust_remote_code: bool) -> DCBer
 @torch.no_grad()
 def _start(joint: JointLayers, encoder: transformers.PreTrainedModel) -> None:
     """Copies the last layers, the positions and the types of a pre-trained encoder into joint layers (DC-5)."""
-    (owner, name), (source, _) = layers_of(joint.encoder), layers_of(encoder)
+    (owner, name), (source, _) = (joint.family.layer_list(one) for one in (joint.encoder, encoder))
     layers = getattr(owner, name)
     for own, given in zip(layers, getattr(source, name)[-len(layers) :], strict=True):
         own.load_state_dict(copy.deepcopy(given.state_dict()))

@@ -8,6 +8,7 @@ from torch import nn
 
 from pyterrier_cascade.dcbert.joint import Encoded, JointLayers, bare_encoder
 from pyterrier_cascade.dcbert.variants import LinearInteraction, LSTMInteraction
+from pyterrier_cascade.encoder.families import family_of
 
 VARIANTS = ("transformer", "linear", "lstm")
 
@@ -52,7 +53,7 @@ class DCBertConfig(transformers.PretrainedConfig):
         """Returns the encoder's configuration as its own class, perhaps with fewer layers."""
         config = transformers.AutoConfig.for_model(**self.encoder)
         if layers is not None:
-            config.num_hidden_layers = layers
+            family_of(config).truncate(config, layers)
         return config
 
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import torch
 
 from pyterrier_cascade import frames
 from pyterrier_cascade.checkpoint import Checkpoint
-from pyterrier_cascade.checks import check_choices
+from pyterrier_cascade.checks import check_choices, warn_user
 from pyterrier_cascade.dcbert.cache import DocumentCache
 from pyterrier_cascade.dcbert.inference import Scorer, late_scorer
 from pyterrier_cascade.dcbert.loading import check_parts, load
@@ -73,7 +72,7 @@ class DCBERT(NeuralRanker):
         text_field: str = "text",
         training: DCBertTraining = DCBertTraining(),
     ):
-        self.model = model if isinstance(model, Checkpoint) else Checkpoint(load, model)
+        self.model = Checkpoint.of(load, model, "DCBERT")
         self.interaction, self.passages = interaction, passages
         self.query_length, self.document_length = query_length, document_length
         self.device, self.precision, self.verbose = device, precision, verbose
@@ -184,12 +183,8 @@ class DCBERT(NeuralRanker):
 
     def warn_if_untrained(self) -> None:
         """Warns if the scores come from joint layers that were never trained."""
-        untrained = self.model.loaded.untrained
-        if untrained and self.interaction == "joint":
-            warnings.warn(
-                f"{untrained}: train them with fit() before scores mean anything, or use interaction='late'",
-                stacklevel=5,
-            )
+        if self.interaction == "joint":
+            self.model.loaded.warn_if_untrained()
 
     def scorer(self) -> Scorer:
         """Returns the function that scores the documents of a query."""
@@ -221,10 +216,9 @@ class DCBERT(NeuralRanker):
         n_cut = int((np.bincount(pairs.owner, minlength=len(texts)) > 1).sum())
         if not n_cut:
             return pairs
-        warnings.warn(
+        warn_user(
             f"{n_cut} of {len(texts)} queries have more than {query} tokens and are cut; set query_length (and encode "
-            "documents anew)",
-            stacklevel=2,
+            "documents anew)"
         )
         return pairs.select(np.flatnonzero(np.diff(pairs.owner, prepend=-1)))
 

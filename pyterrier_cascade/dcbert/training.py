@@ -1,7 +1,6 @@
 """Training DC-BERT on whole questions: first joint layers on states encoded once, then everything (DC-7 to DC-9)."""
 
 import dataclasses
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,11 +12,14 @@ import torch.nn.functional as F
 
 from pyterrier_cascade import frames
 from pyterrier_cascade.checkpoint import weights_of
+from pyterrier_cascade.checks import warn_user
 from pyterrier_cascade.dcbert.question_lists import QuestionLists, phases
 from pyterrier_cascade.dcbert.scoring import Documents, join, score_candidates
 from pyterrier_cascade.dcbert.settings import DCBertTraining
 from pyterrier_cascade.encoder.device import device_of, has_bf16
 from pyterrier_cascade.encoder.pairs import TokenPairs
+from pyterrier_cascade.model import TrainedOn
+from pyterrier_cascade.training.losses import cross_entropy, list_divergence
 from pyterrier_cascade.training.trainer import train_model
 
 if TYPE_CHECKING:
@@ -78,15 +80,7 @@ def fit(ranker: "DCBERT", train: pd.DataFrame, dev: pd.DataFrame | None, dev_qre
                 best = (reached, {name: w.clone() for name, w in weights_of(model.module).items()})
             else:
                 model.module.load_state_dict(best[1])
-    ranker.model.mark_fitted(
-        history,
-        trained_on={
-            "questions": len(examples.questions.lengths),
-            "candidates": len(examples.labels),
-            "positives": int(examples.labels.sum()),
-            "training": repr(settings),
-        },
-    )
+    ranker.model.mark_fitted(history, TrainedOn.of(examples.question_of, examples.labels, settings))
 
 
 def _question_lists(ranker: "DCBERT", frame: pd.DataFrame) -> QuestionLists:
@@ -162,13 +156,14 @@ class Loss:
         teacher = inputs.pop("teacher", None)
         groups = inputs["question_of"]
         scores = module(**inputs).float()
-        loss = {"listwise": listwise, "pointwise": pointwise}[self.settings.loss](scores, labels, groups)
+        pointwise = self.settings.loss == "pointwise"
+        loss = cross_entropy(scores, labels) if pointwise else listwise(scores, labels, groups)
         if number >= self.first_watched:
             self.losses.append(loss.item())
             self.bases.append(base_rate(self.settings.loss, labels, groups))
         if teacher is not None:
             weight = self.settings.teacher_weight
-            loss = (1 - weight) * loss + weight * divergence(scores, teacher, groups)
+            loss = (1 - weight) * loss + weight * distilled(scores, teacher, groups)
         return loss
 
     def warn_if_nothing_was_learnt(self, phase: str) -> None:
@@ -179,39 +174,39 @@ class Loss:
         """
         loss, base = np.mean(self.losses or [0.0]), np.mean(self.bases or [0.0])
         if loss > LEARNT * base:
-            warnings.warn(
+            warn_user(
                 f"{phase} did not learn: its loss is {loss:.4f} at the end, and knowing the share of positives alone "
-                f"gives {base:.4f}; try head='compare', random_first=0.4, more questions, or another learning rate",
-                stacklevel=4,
+                f"gives {base:.4f}; try head='compare', random_first=0.4, more questions, or another learning rate"
             )
 
 
-def pointwise(scores: torch.Tensor, labels: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:
-    """Returns the mean binary cross-entropy (DC-7: the sum has the same minimum)."""
-    return F.binary_cross_entropy_with_logits(scores, labels.float())
-
-
 def listwise(scores: torch.Tensor, labels: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:
-    """Returns the mean cross-entropy over each question's candidates; questions without a positive are left out.
+    """Returns the mean divergence over questions; several positives of a question share its probability.
+
+    Questions without a positive are left out.
 
     Args:
         scores: ``(n,)``.
-        labels: 0 or 1, ``(n,)``; several positives share the probability.
+        labels: 0 or 1, ``(n,)``.
         groups: The question of each, ``(n,)``, ascending.
     """
     found = [
-        -(one.log_softmax(0)[label == 1]).mean() for one, label in _lists(groups, scores, labels) if (label == 1).any()
+        list_divergence(one, label / label.sum()) for one, label in _lists(groups, scores, labels) if (label == 1).any()
     ]
     return torch.stack(found).mean() if found else scores.sum() * 0
 
 
-def divergence(scores: torch.Tensor, teacher: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:
-    """Returns the mean KL divergence from the teacher's distribution over each question's candidates."""
-    found = [
-        F.kl_div(one.log_softmax(0), given.log_softmax(0), reduction="sum", log_target=True)
-        for one, given in _lists(groups, scores, teacher)
-    ]
-    return torch.stack(found).mean()
+def distilled(scores: torch.Tensor, teacher: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:
+    """Returns the mean divergence from the teacher's distribution over each question's candidates.
+
+    Args:
+        scores: ``(n,)``.
+        teacher: The teacher's scores, ``(n,)``.
+        groups: The question of each, ``(n,)``, ascending.
+    """
+    return torch.stack(
+        [list_divergence(one, given.softmax(0)) for one, given in _lists(groups, scores, teacher)]
+    ).mean()
 
 
 def base_rate(loss: str, labels: torch.Tensor, groups: torch.Tensor) -> float:
@@ -219,8 +214,7 @@ def base_rate(loss: str, labels: torch.Tensor, groups: torch.Tensor) -> float:
     if loss == "pointwise":
         share = labels.float().mean()
         return float(F.binary_cross_entropy(share, share))
-    sizes = [len(label) for (label,) in _lists(groups, labels) if (label == 1).any()]
-    return float(np.mean(np.log(sizes))) if sizes else 0.0
+    return float(listwise(torch.zeros(len(labels)), labels.cpu(), groups.cpu()))
 
 
 def _lists(groups: torch.Tensor, *values: torch.Tensor):

@@ -77,7 +77,7 @@ def test_bad_parts(tmp_path, parts, message):
 
 
 def test_a_modernbert_has_no_positions_to_start_from(tmp_path):
-    with pytest.raises(ValueError, match="is a ModernBERT, which has no table of positions"):
+    with pytest.raises(ValueError, match="is of type 'modernbert', which has no table of positions"):
         loading.load(tiny.save(tmp_path / "modern", "modernbert", outputs=None))
 
 

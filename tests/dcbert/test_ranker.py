@@ -13,6 +13,7 @@ from pyterrier_cascade.checkpoint import Checkpoint
 from pyterrier_cascade.dcbert import inference
 from pyterrier_cascade.dcbert import ranker as rankers_module
 from pyterrier_cascade.encoder.workers import here
+from pyterrier_cascade.model import TrainedOn
 from pyterrier_cascade.store import dtypes
 from pyterrier_cascade.store.shards import Shard
 from tests import tiny
@@ -349,7 +350,7 @@ def test_texts_that_do_not_fit_into_the_positions(saved, candidates):
 
 def test_unsaved_weights_make_no_cache(bare, candidates, corpus, tmp_path):
     ranker = DCBERT.from_pretrained(bare)
-    ranker.model.mark_fitted([])
+    ranker.model.mark_fitted([], TrainedOn(1, 2, 1, ""))
     with pytest.raises(ValueError, match="call save_pretrained\\(folder\\), then encode"):
         ranker.encode(corpus, tmp_path / "cache")
 
