@@ -11,9 +11,11 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 
 from pyterrier_cascade.store import locks, publish
+from pyterrier_cascade.store.build import SortedRuns
 from pyterrier_cascade.store.folder import META
 from pyterrier_cascade.store.store import DocumentStore
 from tests.store.made_up import build, content, corpus, encode, in_memory, right, started
@@ -252,3 +254,14 @@ def test_a_file_that_may_not_grow(tmp_path):
     assert caught.value.errno == errno.EFBIG and not left(tmp_path / "cache")
     assert right(DocumentStore(tmp_path / "cache"), documents) == 10
     assert right(build(tmp_path / "cache", documents), documents) == N
+
+
+def test_numbers_seen_before_are_found_in_few_arrays():
+    rng, seen, all_of_them = np.random.default_rng(0), SortedRuns(), set()
+    assert not seen.have(np.arange(3, dtype="<u8")).any()
+    for size in (5, 0, 5, 1, 7, 100, *[5] * 60):
+        values = rng.integers(0, 2_000, size, dtype="<u8")
+        assert seen.have(values).tolist() == [value in all_of_them for value in values.tolist()]
+        seen.add(values)
+        all_of_them.update(values.tolist())
+    assert sum(map(len, seen.runs)) == 5 + 5 + 1 + 7 + 100 + 300 and len(seen.runs) <= 7

@@ -9,11 +9,9 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as arrays
 
 from pyterrier_cascade.store import build as building
 from pyterrier_cascade.store import index, publish, shards
-from pyterrier_cascade.store.dtypes import DTYPES, unpack
 from pyterrier_cascade.store.store import DocumentStore
 from tests.store.made_up import META, WIDTH, build, close, content, corpus, encode, in_memory, right, states_of
 
@@ -308,24 +306,6 @@ def test_numbers_that_cannot_be_stored(tmp_path, value, dtype, message):
             assert read.read(number).fp32()[1, 3] == value
 
 
-FLOATS = {"min_value": -60000, "max_value": 60000, "width": 32}
-
-
-@given(arrays.arrays(np.float32, st.tuples(st.integers(0, 5), st.integers(1, 9)), elements=st.floats(**FLOATS)))
-def test_rounding(states):
-    stored, scales = DTYPES["fp16"].pack(states)
-    assert scales is None
-    error = np.abs(unpack(stored, None) - states)
-    assert (error <= np.maximum(np.abs(states) * 2.0**-11, 2.0**-25)).all()
-    stored, scales = DTYPES["int8"].pack(states)
-    largest = np.abs(states).max(1, initial=0, keepdims=True)
-    restored = unpack(stored, scales)
-    assert np.isfinite(restored).all() and stored.dtype == np.int8 and np.abs(stored.astype(int)).max(initial=0) <= 127
-    # Below 1e-40 float32 itself has few digits left.
-    assert (np.abs(restored - states) <= largest / 254 * 1.001 + 1e-40).all()
-    assert (restored[largest[:, 0] == 0] == 0).all()
-
-
 @settings(max_examples=8)
 @given(st.data(), st.sampled_from(["fp16", "int8"]))
 def test_any_documents_come_back(data, dtype):
@@ -436,14 +416,3 @@ def test_everything_is_on_the_disk_before_it_counts(tmp_path, monkeypatch):
     written = {path.name for path in (tmp_path / "cache" / "shard-00000").iterdir()}
     assert len(written) == 9 and set(calls[start + 2 : end - 1]) == written
     assert calls[end - 1].startswith(".tmp-") and calls[-2].startswith("-> index-") and calls[-1] == "cache"
-
-
-def test_numbers_seen_before_are_found_in_few_arrays():
-    rng, seen, all_of_them = np.random.default_rng(0), building.SortedRuns(), set()
-    assert not seen.have(np.arange(3, dtype="<u8")).any()
-    for size in (5, 0, 5, 1, 7, 100, *[5] * 60):
-        values = rng.integers(0, 2_000, size, dtype="<u8")
-        assert seen.have(values).tolist() == [value in all_of_them for value in values.tolist()]
-        seen.add(values)
-        all_of_them.update(values.tolist())
-    assert sum(map(len, seen.runs)) == 5 + 5 + 1 + 7 + 100 + 300 and len(seen.runs) <= 7
