@@ -102,9 +102,17 @@ class DocumentCache(DocumentStore):
             documents: A data frame, an iterable of dictionaries with ``docno`` and the text, or a data set.
             encode: A :class:`~pyterrier_cascade.DCBERT` with the document encoder of the cache; the one that made the
                 cache unless given.
-            **options: ``batch_size`` (256), ``text_field`` (``"text"``) and ``verbose`` (False), as in :meth:`build`.
+            **options: ``batch_size`` (256), ``text_field`` and ``verbose``, as in :meth:`build`; the last two are those
+                of the DC-BERT unless given.
         """
         return super().add(documents, encode, **options)
+
+    def _write(self, documents: Any, encode: Any, replaces: bool, **options: Any) -> "Self":
+        from pyterrier_cascade.dcbert.ranker import DCBERT
+
+        if isinstance(encode, DCBERT):
+            options = {"text_field": encode.text_field, "verbose": encode.verbose} | options
+        return super()._write(documents, encode, replaces, **options)
 
     def reranker(self, model: "DCBERT | None" = None, **settings: Any) -> "CachedRanker":
         """Returns a reranker that reads documents here.

@@ -8,9 +8,9 @@ import pytest
 from pyterrier_cascade import BM25, DCBERT, DocumentCache, RelativeCost, RelativeTokenCost
 from pyterrier_cascade.dcbert import ranker as rankers_module
 from pyterrier_cascade.model import TrainedOn
+from tests.dcbert.results import assert_same_scores, by_pair
 
 COSTS = ["q_cost", "q_cost_full", "q_token_cost", "q_token_cost_full"]
-from tests.dcbert.results import assert_same_scores, by_pair
 
 
 def test_long_documents(dcbert, candidates):

@@ -61,7 +61,7 @@ def test_anything_else_is_refused_by_name(tmp_path, given, message):
 def test_merge_wants_a_list(tmp_path, given):
     store = build(tmp_path / "a.dc", corpus(3))
     given = {"path": store.path, "store": store}.get(given, given)
-    with pytest.raises(TypeError, match="a.dc.* alone; give a list of caches or of their folders"):
+    with pytest.raises(TypeError, match=r"a\.dc.* alone; give a list of caches or of their folders"):
         DocumentStore.merge(given, tmp_path / "out")
     assert right(DocumentStore.merge([store], tmp_path / "out"), corpus(3)) == 3
 
