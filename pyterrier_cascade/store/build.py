@@ -18,6 +18,7 @@ from pyterrier_cascade.store.dtypes import DTYPES
 from pyterrier_cascade.store.encoding import Encode, encode_into
 from pyterrier_cascade.store.folder import END, META, Changes, StoreFolder, shard_name
 from pyterrier_cascade.store.indexing import bring_up_to_date
+from pyterrier_cascade.store.progress import progress
 from pyterrier_cascade.store.shards import ShardWriter, encoded, hashed
 
 NOT_COMPARED = {publish.SEAL, "model", "parts"}
@@ -70,14 +71,15 @@ class Builder:
             self.path.mkdir(parents=True, exist_ok=True)
             publish.sweep(self.path)
             self._claim()
-            with self._bar() as bar:
+            total = None if self.n_documents is None or not self.verbose else self._to_do()
+            with progress("encoding documents", "documents", self.verbose, total) as done:
                 units = Units(self, corpus)
                 if pool is None:
                     for unit in units:
-                        self.write(unit, pt.tqdm.write if self.verbose else _nothing, bar.update)
+                        self.write(unit, pt.tqdm.write if self.verbose else _nothing, done)
                 else:
                     for n_documents, announcements in pool.map(Writing(self), units):
-                        bar.update(n_documents)
+                        done(n_documents)
                         for text in announcements if self.verbose else ():
                             pt.tqdm.write(text)
             self._end({"n_documents": units.n_documents, "n_shards": units.n_shards})
@@ -105,10 +107,6 @@ class Builder:
                     f"the cache at {str(self.path)!r} has {key} {old!r}, this build {new!r}; "
                     "build with the same settings, or give another path"
                 )
-
-    def _bar(self):
-        total = None if self.n_documents is None else self._to_do()
-        return pt.tqdm(total=total, desc="encoding documents", unit=" documents", disable=not self.verbose)
 
     def _to_do(self) -> int:
         size, there = self.meta["shard_size"], {*self.folder.built(), *self.folder.changes.removed}

@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyterrier as pt
 
 from pyterrier_cascade.store import publish
 from pyterrier_cascade.store.documents import Document, chunks, some
 from pyterrier_cascade.store.encoding import Encode, encode_into
 from pyterrier_cascade.store.folder import Changes, added_name
 from pyterrier_cascade.store.indexing import publish_index, remove_others
+from pyterrier_cascade.store.progress import progress
 from pyterrier_cascade.store.shards import Shard, ShardWriter
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def write(
         batch_size: The texts that are encoded together.
         verbose: Whether to show the progress.
     """
-    with changing(store) as change, pt.tqdm(desc="encoding documents", unit=" documents", disable=not verbose) as bar:
+    with changing(store) as change, progress("encoding documents", "documents", verbose) as done:
         seen, dead = set(), []
         for chunk in chunks(documents, store.meta["shard_size"]):
             docnos = [docno for docno, _ in chunk]
@@ -130,7 +130,7 @@ def write(
                 there = some(docno for docno, number in zip(docnos, found, strict=True) if number >= 0)
                 raise ValueError(f"docno {there} is in {str(store.path)!r} already; use replace, or leave it out")
             with change.shard() as shard:
-                encode_into(shard, chunk, encode, batch_size, bar.update)
+                encode_into(shard, chunk, encode, batch_size, done)
                 shard.finish()
         if change.new:
             change.finish(dead=dead)

@@ -1,7 +1,7 @@
 """The index of a document store: where each docno, each entry and each token is. Opening it maps files and reads none.
 
-The look-up is an array of sorted hashes, and no database: ``benchmarks/results/dcbert_cache.md`` compares it with
-sqlite3, which is slower and does not notice a flipped bit that makes a document look missing.
+The look-up is an array of sorted hashes and no database. ``benchmarks/dcbert_cache.py`` compares it with sqlite3, which
+does not notice most flipped bits that make a document look missing or give it another number.
 """
 
 import zlib

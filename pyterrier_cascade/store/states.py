@@ -110,10 +110,10 @@ class Reader:
 
     @contextmanager
     def _noticing_changes(self) -> Iterator[None]:
-        """Says so where a shard is missing because another process changed the documents."""
+        """Names the remedy where a shard is gone, or just going, because another process changed the documents."""
         try:
             yield
-        except FileNotFoundError:
+        except (ValueError, FileNotFoundError):
             if self.folder.changes.seal == self.index.changes:
                 raise
             raise ValueError(f"{str(self.folder.path)!r} was changed since this cache looked; {REFRESH}") from None

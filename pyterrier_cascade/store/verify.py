@@ -5,10 +5,10 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-import pyterrier as pt
 
 from pyterrier_cascade.store.folder import Changes, StoreFolder, shard_name
 from pyterrier_cascade.store.indexing import index_name, write_index
+from pyterrier_cascade.store.progress import progress
 from pyterrier_cascade.store.publish import sha256
 from pyterrier_cascade.store.shards import TOKENS, Shard
 
@@ -22,12 +22,14 @@ def faults(folder: StoreFolder, verbose: bool) -> list[str]:
     """
     changes = folder.changes
     found, shards, numbers = [], {}, folder.numbers(changes)
-    for number in pt.tqdm(numbers, desc="verifying", unit=" shards", disable=not verbose):
-        try:
-            shards[number] = folder.shard(number, changes)
-            found += _contents(shards[number]) or _counts(shards[number])
-        except (ValueError, OSError) as error:
-            found.append(str(error))
+    with progress("verifying", "shards", verbose, len(numbers)) as done:
+        for number in numbers:
+            try:
+                shards[number] = folder.shard(number, changes)
+                found += _contents(shards[number]) or _counts(shards[number])
+            except (ValueError, OSError) as error:
+                found.append(str(error))
+            done(1)
     found += _missing(folder, changes)
     return found or _ends(folder, shards, changes) or _index(folder, shards, changes)
 
