@@ -1,6 +1,7 @@
 """An index on disk: a folder that is there whole or not at all."""
 
 import json
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -46,7 +47,7 @@ def read_meta(folder: Path) -> dict:
 
 
 @contextmanager
-def published(path, overwrite):
+def published(path: str | Path, overwrite: bool) -> Iterator[Path]:
     """Yields an empty folder to fill, which becomes ``path`` at the end; only a finished index is overwritten."""
     if overwrite and Path(path).exists():
         try:
