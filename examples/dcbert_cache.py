@@ -3,7 +3,8 @@
     python examples/dcbert_cache.py [--model FOLDER_OR_HUB_NAME] [--folder FOLDER]
 
 DC-BERT encodes questions and documents apart. Here its encoders stay as they are, and its joint layer is trained on
-their states in a minute; the documents' states lie in a folder. Late interaction reads the same folder untrained.
+their states in a minute. The documents' states are kept in a folder. Late interaction reads the same folder and needs
+no training. In the end the collection changes, and only the new document is encoded.
 """
 
 import argparse
@@ -26,7 +27,7 @@ warnings.filterwarnings("ignore", message="There are shared pipeline components"
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--model", help="an encoder; by default the all-MiniLM-L6-v2 that the extra [demo] brings")
-parser.add_argument("--folder", help="where model and cache go; a temporary folder unless given")
+parser.add_argument("--folder", help="the folder for model and cache; a temporary folder unless given")
 options = parser.parse_args()
 folder = Path(options.folder or tempfile.mkdtemp())
 
@@ -43,8 +44,8 @@ dcbert.fit_candidates(train.get_candidates(), dev.get_candidates())
 dcbert.save_pretrained(folder / "model")
 
 print("\nEncoding the corpus:")
-cache = dcbert.encode(list(test.get_corpus_iter(verbose=False)), folder / "facts.dc")
-small = dcbert.encode(list(test.get_corpus_iter(verbose=False)), folder / "facts-int8.dc", dtype="int8")
+cache = dcbert.encode(test, folder / "facts.dc")
+small = dcbert.encode(test, folder / "facts-int8.dc", dtype="int8")
 
 print("\nOn disk:\n")
 for one in (cache, small):
@@ -53,7 +54,7 @@ for one in (cache, small):
 for file in sorted(path for path in cache.path.rglob("*") if path.is_file()):
     print(f"    {file.relative_to(cache.path)}  {file.stat().st_size:,}")
 
-print("\nRetrieval over the whole corpus, test questions; the three in the middle read no text:\n")
+print("\nRetrieval over the whole corpus, test questions; the three rankers in the middle read no text:\n")
 pd.set_option("display.width", 120)
 table = pt.Experiment(
     {
@@ -69,3 +70,9 @@ table = pt.Experiment(
     round=3,
 )
 print(table[COLUMNS].to_string(index=False))
+
+print("\nThe collection changes:\n")
+before = len(cache)
+cache.add([{"docno": "new", "text": "The lighthouse of the new harbour was built last year."}])
+cache.delete(cache.docnos(cache.documents[:2]))
+print(f"{before:,} documents, then {len(cache):,}: one was added and two were deleted. No other was encoded again.")

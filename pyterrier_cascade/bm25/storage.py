@@ -1,12 +1,11 @@
 """An index on disk: a folder that is there whole or not at all."""
 
 import json
-import os
-import shutil
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pyterrier as pt
+from pyterrier_cascade.store.publish import publishing_folder
 
 META = "pt_meta.json"
 KIND = {"type": "sparse_index", "format": "bm25s", "package_hint": "pyterrier_cascade", "version": 1}
@@ -48,32 +47,18 @@ def read_meta(folder: Path) -> dict:
 
 
 @contextmanager
-def published(path, overwrite):
-    """A temporary folder that becomes ``path`` at the end, or vanishes if something fails."""
-    path = Path(path).absolute()
-    _check_free(path, overwrite)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    old = path.with_name(f".{path.name}.old")
-    with pt.io.finalized_directory(str(path)) as folder:
-        yield Path(folder)
-        if path.exists():
-            shutil.rmtree(old, ignore_errors=True)
-            os.replace(path, old)
-    shutil.rmtree(old, ignore_errors=True)
+def published(path: str | Path, overwrite: bool) -> Iterator[Path]:
+    """Yields an empty folder to fill, which becomes ``path`` at the end; only a finished index is overwritten."""
+    if overwrite and Path(path).exists():
+        try:
+            read_meta(Path(path))
+        except (OSError, ValueError) as error:
+            raise FileExistsError(f"{str(path)!r} is no finished BM25 index; to replace it, delete it first") from error
+    with publishing_folder(path, overwrite=overwrite) as folder:
+        yield folder
 
 
 def write_meta(folder: Path, fields: dict) -> None:
     """Writes the metadata, the last file of a folder: where it is, the folder is finished."""
     files = {file.name: file.stat().st_size for file in sorted(folder.iterdir())}
     (folder / META).write_text(json.dumps({**KIND, **fields, "files": files}, indent=1), encoding="utf-8")
-
-
-def _check_free(path, overwrite):
-    if not os.path.lexists(path):
-        return
-    if not overwrite:
-        raise FileExistsError(f"{str(path)!r} exists; choose another path or pass overwrite=True")
-    try:
-        read_meta(path)
-    except (OSError, ValueError) as error:
-        raise FileExistsError(f"{str(path)!r} is no finished BM25 index; to replace it, delete it first") from error

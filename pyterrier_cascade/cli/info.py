@@ -200,7 +200,7 @@ def _dcbert(ranker, model) -> dict[str, Any]:
         "width": config.encoder_config().hidden_size,
         "lower_layers": model.lower_layers,
         "joint_layers": model.joint_layers,
-        "variant": config.interaction,
+        "variant": config.variant,
         "tied": config.tied,
         "head": config.head,
         "tokens": model.length_limit,

@@ -1,4 +1,7 @@
-"""The joint layers of DC-BERT over states encoded apart (DC-5, DC-6), computed for the two rows that are read."""
+"""The joint layers of DC-BERT over states that were encoded apart (DC-5, DC-6), for ranking.
+
+Of the last layer only two rows are computed: those that the classifier reads.
+"""
 
 import copy
 from collections.abc import Iterable, Iterator, Sequence
@@ -7,21 +10,20 @@ import numpy as np
 import torch
 from torch import nn
 
-from pyterrier_cascade.dcbert.inputs import checked_lengths, tensor
 from pyterrier_cascade.encoder.layers import PostNormLayer
 from pyterrier_cascade.encoder.layout import Packed, Padded
 from pyterrier_cascade.encoder.linear import linear_for, with_linears
 
 SLAB = 128
-"""How many documents go at once through what follows the last attention: all else is for one of them, or a chunk."""
+"""How many documents go together through the steps after the last attention. Other steps take one or a chunk."""
 
 
 class Interaction:
     """Scores documents for a question: K Transformer layers over the states of both, a classifier on their two CLS.
 
     Of the last layer only the two rows that the classifier reads are computed, see :class:`LastLayer`. With one layer
-    (DC-9) nothing of the documents is projected: their states are read, and summed with weights. The scores are those
-    of whole layers, to rounding. Computes in the type of the layers' weights; threads may share it.
+    (DC-9) no token of a document is projected: its states are read once, and summed with weights. The scores equal
+    those of whole layers, to rounding. It computes in the type of the layers' weights, and threads may share it.
 
     Args:
         layers: The K joint layers.
@@ -50,9 +52,9 @@ class Interaction:
         self.positions, self.types = (table.detach().to(self.device, torch.float32) for table in (positions, types))
         *self.layers, last = layers
         self.last = LastLayer(last)
-        # The tokens of a chunk: on a CPU what stays in its cache, on a GPU what keeps it busy.
+        # The tokens of a chunk: few enough for the cache of a CPU, many enough to keep a GPU busy.
         self.chunk = 512 if self.device.type == "cpu" else 65_536
-        # As the executor has it: a mask costs less than more products, but in bf16 only.
+        # The same choice as in the executor: a mask costs less than more products, but in bf16 only.
         self.merge = 0.75 if self.last.dtype == torch.bfloat16 else 1.0
         classifier = copy.deepcopy(classifier).to(self.device).eval()
         self.classifier = with_linears(classifier, linear_for(self.device, torch.float32))
@@ -66,47 +68,47 @@ class Interaction:
             documents: With ``states (n_tokens, width)``, those of all documents end to end, in fp16, fp32, or int8 with
                 ``scales (n_tokens,)``; and ``lengths (n_docs,)``.
         """
-        joined = Joined(question, documents, self.positions, self.types)
+        pairs = PairInputs(question, documents, self.positions, self.types)
         attend = self._after_layers if self.layers else self._at_once
-        scores = torch.empty(len(joined.lengths))
-        # By length, for inputs of equal length attend side by side in full layers.
-        order = np.argsort(joined.lengths, kind="stable")
+        scores = torch.empty(len(pairs.lengths))
+        # In the order of length, because pairs of equal length attend side by side in full layers.
+        order = np.argsort(pairs.lengths, kind="stable")
         for start in range(0, len(order), SLAB):
             rows = order[start : start + SLAB]
-            question_cls, document_cls = self.last.outputs(*attend(joined, rows)).float().unbind(1)
+            question_cls, document_cls = self.last.outputs(*attend(pairs, rows)).float().unbind(1)
             scores[torch.from_numpy(rows)] = self.classifier(question_cls, document_cls).cpu()
         return scores
 
-    def _at_once(self, joined: "Joined", rows: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns the two CLS before the only layer and what they attend to, as :meth:`LastLayer.outputs` wants."""
+    def _at_once(self, pairs: "PairInputs", rows: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns the two CLS before the only layer and their weighted sums, for :meth:`LastLayer.outputs`."""
         dtype = self.last.dtype
-        question_cls, document_cls = joined.question[:1].to(dtype), joined.document_cls(rows).to(dtype)
-        # One question asks all documents the same.
+        question_cls, document_cls = pairs.question[:1].to(dtype), pairs.document_cls(rows).to(dtype)
+        # The heads of one question ask all documents for the same.
         asked = self.last.asked(question_cls).expand(len(rows), -1, -1), self.last.asked(document_cls)
-        context = self.last.context(torch.cat(asked, 1), (tokens.to(dtype) for tokens in joined.each(rows)))
+        context = self.last.context(torch.cat(asked, 1), (tokens.to(dtype) for tokens in pairs.each(rows)))
         return torch.stack([question_cls.expand_as(document_cls), document_cls], 1), context
 
-    def _after_layers(self, joined: "Joined", rows: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns the same after the layers before the last."""
-        tokens = np.cumsum(joined.lengths[rows])
+    def _after_layers(self, pairs: "PairInputs", rows: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns the same where layers come before the last one."""
+        tokens = np.cumsum(pairs.lengths[rows])
         chunks = np.split(rows, np.flatnonzero(np.diff(tokens // self.chunk)) + 1)
-        asking, context = zip(*(self._after_layers_of_chunk(joined, chunk) for chunk in chunks), strict=True)
+        asking, context = zip(*(self._after_layers_of_chunk(pairs, chunk) for chunk in chunks), strict=True)
         return torch.cat(asking), torch.cat(context)
 
-    def _after_layers_of_chunk(self, joined: "Joined", rows: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-        lengths = joined.lengths[rows]
+    def _after_layers_of_chunk(self, pairs: "PairInputs", rows: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+        lengths = pairs.lengths[rows]
         layout = Packed(lengths, self.merge) if self.device.type == "cpu" else Padded.of(lengths, self.device)
-        hidden = layout.spread(joined.all(rows).to(self.last.dtype))
+        hidden = layout.spread(pairs.all(rows).to(self.last.dtype))
         for layer in self.layers:
             hidden = layer(hidden, layout)
         inputs = layout.pack(hidden).split(lengths.tolist())
-        asking = torch.stack([tokens[[0, len(joined.question)]] for tokens in inputs])
+        asking = torch.stack([tokens[[0, len(pairs.question)]] for tokens in inputs])
         asked = self.last.asked(asking.flatten(0, 1)).unflatten(0, (-1, 2)).flatten(1, 2)
         return asking, self.last.context(asked, inputs)
 
 
-class Joined:
-    """A question with each of its documents, as the joint layers take them: states, positions and types summed (DC-5).
+class PairInputs:
+    """The inputs of the joint layers: a question with each of its documents, states, positions and types summed (DC-5).
 
     Args:
         question: See :meth:`Interaction.score`.
@@ -116,7 +118,7 @@ class Joined:
 
     Attributes:
         lengths: The tokens of the question and each document, ``(n_docs,)``.
-        question: What each input begins with, ``(n_question_tokens, width)``.
+        question: The beginning of each input, ``(n_question_tokens, width)``.
     """
 
     def __init__(self, question: torch.Tensor, documents, positions: torch.Tensor, types: torch.Tensor):
@@ -143,7 +145,7 @@ class Joined:
         return states + self._added[0]
 
     def each(self, rows: np.ndarray) -> Iterator[torch.Tensor]:
-        """Returns some inputs one by one, ``(length, width)``, each in the place of the one before."""
+        """Yields some inputs one by one, ``(length, width)``; each overwrites the one before in memory."""
         tokens = self.question.new_empty(int(self.lengths[rows].max()), self.question.shape[1])
         tokens[: len(self.question)] = self.question
         for row in rows.tolist():
@@ -165,11 +167,11 @@ class Joined:
 
 
 class LastLayer:
-    """A layer's outputs at a few rows of each input, without keys and values of the others.
+    """Computes the outputs of a layer at a few rows of each input, without keys and values of the other rows.
 
-    A head's weight of token ``x`` for query ``q`` is ``(x W_k + b_k) q = x (W_k' q)`` and a constant that the softmax
-    takes away, so the query takes ``W_k`` instead of all tokens. And ``sum a_j (x_j W_v + b_v)`` is
-    ``(sum a_j x_j) W_v + b_v``, for the weights sum to 1.
+    The weight of token ``x`` for query ``q`` in a head is ``(x W_k + b_k) q = x (W_k' q)`` plus a constant, which the
+    softmax removes. So the query is multiplied by ``W_k`` instead of every token. Likewise
+    ``sum a_j (x_j W_v + b_v) = (sum a_j x_j) W_v + b_v``, because the weights sum to 1.
 
     Args:
         layer: The layer; its linear maps may be prepacked.
@@ -181,7 +183,7 @@ class LastLayer:
     def __init__(self, layer: PostNormLayer):
         self.layer, self.n_heads = layer, layer.n_heads
         weight, bias = layer.key_value.weight, layer.key_value.bias
-        # Prepacking has put it into an order that only oneDNN knows.
+        # A prepacked weight is in an order that only oneDNN knows.
         weight = weight.to_dense() if weight.is_mkldnn else weight
         self.dtype = weight.dtype
         key, value = weight.unflatten(0, (2, self.n_heads, -1))
@@ -189,7 +191,7 @@ class LastLayer:
         self.value_bias = 0 if bias is None else bias.chunk(2)[1]
 
     def asked(self, rows: torch.Tensor) -> torch.Tensor:
-        """Returns what the heads of some rows, ``(n, width)``, ask of tokens' states, ``(n, n_heads, width)``."""
+        """Returns the queries of the heads of some rows ``(n, width)`` for tokens' states, ``(n, n_heads, width)``."""
         query = self.layer.query(rows).unflatten(-1, (self.n_heads, -1))
         return torch.bmm(query.transpose(0, 1), self.key).transpose(0, 1)
 
@@ -197,7 +199,7 @@ class LastLayer:
         """Returns the weighted sums of each input's tokens, shaped like ``asked``.
 
         Args:
-            asked: What is asked of each input, ``(n, n_asked, width)``.
+            asked: The queries for each input, ``(n, n_asked, width)``.
             inputs: Each ``(length, width)``.
         """
         context = torch.empty_like(asked, memory_format=torch.contiguous_format)
@@ -218,3 +220,37 @@ class LastLayer:
         value = torch.bmm(context, self.value).transpose(0, 1).flatten(1) + self.value_bias
         attended = layer.attention_norm(layer.out(value, add=states))
         return layer.output_norm(layer.down(layer.up(attended), add=attended)).view(rows.shape)
+
+
+def checked_lengths(question: torch.Tensor, documents, width: int | None = None) -> np.ndarray:
+    """Returns the tokens of each document, ``(n_docs,)``; raises where documents do not fit the question.
+
+    Args:
+        question: The question's states, ``(n_question_tokens, width)``.
+        documents: With ``states (n_tokens, width)``, ``lengths (n_docs,)`` and perhaps ``scales (n_tokens,)``.
+        width: The width that both must have; the question's if None.
+    """
+    if question.ndim != 2 or not len(question):
+        raise ValueError(f"a question's states must be (n_tokens, width), at least one; got {tuple(question.shape)}")
+    width = width or question.shape[1]
+    if question.shape[1] != width:
+        raise ValueError(f"the question's states have width {question.shape[1]}, but {width} is needed")
+    states, lengths = documents.states, np.asarray(documents.lengths, dtype=np.int64)
+    if states.ndim != 2 or states.shape[1] != width:
+        raise ValueError(f"the documents' states must be (n_tokens, {width}); got {tuple(states.shape)}")
+    if len(lengths) and lengths.min() < 1:
+        raise ValueError(f"document {lengths.argmin()} has length {lengths.min()}; each needs one token at least")
+    if lengths.sum() != len(states):
+        raise ValueError(f"the documents' lengths sum to {lengths.sum()}, but they have {len(states)} states")
+    scales = getattr(documents, "scales", None)
+    if scales is not None and tuple(scales.shape) != (len(states),):
+        raise ValueError(f"{len(states)} states need as many scales; got {tuple(scales.shape)}")
+    return lengths
+
+
+def tensor(values: np.ndarray | torch.Tensor, device: torch.device | None = None) -> torch.Tensor:
+    """Returns the values of an array, which may be memory-mapped, or of a tensor as a tensor, perhaps on a device."""
+    if not isinstance(values, torch.Tensor):
+        # torch warns about arrays that are read-only.
+        values = torch.from_numpy(values if values.flags.writeable else values.copy())
+    return values if device is None else values.to(device)

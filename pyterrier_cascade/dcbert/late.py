@@ -1,4 +1,4 @@
-"""Late interaction over cached states: the mean over the question's tokens of the best cosine in the document."""
+"""Late interaction over cached states: each token of the question takes its best cosine in the document."""
 
 import functools
 from collections.abc import Iterator
@@ -7,11 +7,11 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from pyterrier_cascade.dcbert.inputs import checked_lengths, tensor
+from pyterrier_cascade.dcbert.interaction import checked_lengths, tensor
 from pyterrier_cascade.encoder.linear import linear_for
 
 SLAB = 1024
-"""How many document tokens are in fp32 at once; also the one number of rows that oneDNN compiles for."""
+"""How many document tokens are in fp32 at once. It is the only number of rows that oneDNN compiles for."""
 
 GROUP = 65_536
 """How many document tokens' cosines are kept at once, unless a document has more."""
@@ -23,15 +23,15 @@ _linear_for = functools.cache(linear_for)
 def score(question: torch.Tensor, documents, specials: bool = True) -> torch.Tensor:
     """Returns how well each document covers the question's tokens, ``(n_docs,)``, from -1 to 1, in fp32 on the CPU.
 
-    It is the mean over the question's tokens of the largest cosine with any of the document's tokens, computed where
-    the question is. Nothing is trained for it.
+    A score is the mean over the question's tokens of the largest cosine with any token of the document. It is computed
+    on the question's device, and needs no training.
 
     Args:
         question: The question's states, ``(n_question_tokens, width)``.
         documents: With ``states (n_tokens, width)``, those of all documents end to end, in fp16, fp32 or int8 (a cosine
             needs no scales); and ``lengths (n_docs,)``.
-        specials: Whether the first and the last token of each text, [CLS] and [SEP], count. If not, a document of
-            nothing else gets -1, and a question of nothing else is compared by them all the same.
+        specials: Whether the first and the last token of each text, [CLS] and [SEP], count. If they do not, a document
+            without other tokens gets -1, and a question without other tokens is compared by these two nevertheless.
     """
     lengths = checked_lengths(question, documents)
     if not specials and len(question) > 2:
@@ -42,7 +42,7 @@ def score(question: torch.Tensor, documents, specials: bool = True) -> torch.Ten
         first, firsts = starts[group][0], starts[group] - starts[group][0]
         cosines = _cosines(compare, documents.states[first : first + lengths[group].sum()])
         if not specials:
-            # The lowest that a cosine can be.
+            # No cosine is lower.
             cosines[firsts] = cosines[firsts + lengths[group] - 1] = -1
         scores[group] = np.maximum.reduceat(cosines, firsts).mean(1)
     return torch.from_numpy(scores)

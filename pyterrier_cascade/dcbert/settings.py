@@ -1,4 +1,4 @@
-"""How DC-BERT trains, as one value."""
+"""The settings of DC-BERT's training."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -12,29 +12,29 @@ WATCH = ("MAP", "P@10")
 
 @dataclass(frozen=True, repr=False)
 class DCBertTraining(Training):
-    """How ``DCBERT.fit`` trains: in two phases, of which either may be left out.
+    """The settings of ``DCBERT.fit``, which trains in two phases; either phase may be left out.
 
-    First, for ``frozen_epochs``, the joint layers alone on states that are encoded once, which takes a fraction of the
-    time; then, for ``epochs``, everything. Rates are apart: the joint layers and the classifier learn at
-    ``head_learning_rate``, the encoders at ``learning_rate`` (DC-9: 4e-5).
+    In the first phase, for ``frozen_epochs``, only the joint layers learn, on states that are encoded once; this takes
+    a fraction of the time. In the second phase, for ``epochs``, everything learns. There are two rates: the joint
+    layers and the classifier learn at ``head_learning_rate``, the encoders at ``learning_rate`` (DC-9: 4e-5).
 
-    A question's candidates are trained on together. With a column ``teacher`` in the training lists, such as a
-    cross-encoder's scores, the ranking of that teacher is learnt too.
+    The candidates of a question are trained on together. If the training lists have a column ``teacher``, such as the
+    scores of a cross-encoder, the model learns the ranking of that teacher too.
 
     Args:
         frozen_epochs: The passes over the training questions with the encoders frozen.
-        epochs: The most passes with everything; may be 0 here.
+        epochs: The most passes in which everything learns; here it may be 0.
         head_learning_rate: The peak rate of joint layers and classifier.
-        tokens_per_batch: The most tokens of a step with everything; with frozen encoders, which keep nothing for a
-            backward pass, four times as many.
+        tokens_per_batch: The most tokens of a step in which everything learns. A step with frozen encoders, which need
+            no memory for a backward pass, has four times as many.
         negatives: How many of a question's negatives, drawn anew in every epoch, are trained on.
-        random_first: The share of the first phase in which negatives are other questions' documents, drawn at random;
-            behind it they are the question's own candidates. It helps a classifier that begins with nothing, as does
+        random_first: The share of the first phase in which negatives are documents of other questions, drawn at random;
+            afterwards they are the question's own candidates. It helps a classifier that starts from nothing, such as
             the paper's.
         loss: ``"pointwise"``, the paper's (DC-7), or ``"listwise"``: cross-entropy over the question's candidates.
-        teacher_weight: The share of the teacher in the loss, where there is one.
-        watch: What the development questions measure to choose the weights: ``"MAP"``, or the paper's ``"P@10"``
-            (DC-20: whether a positive is among the first ten).
+        teacher_weight: The share of the teacher in the loss, if there is a teacher.
+        watch: The measure on the development questions that chooses the weights: ``"MAP"``, or the paper's ``"P@10"``
+            (DC-20: the share of questions with a positive among the first ten).
     """
 
     learning_rate: float = 4e-5
@@ -55,7 +55,7 @@ class DCBertTraining(Training):
         if self.frozen_epochs < 0 or self.epochs + self.frozen_epochs < 1:
             raise ValueError(
                 f"frozen_epochs={self.frozen_epochs!r} and epochs={self.epochs!r} are no training; "
-                "one of them must be at least 1, neither below 0"
+                "one of them must be at least 1, and none below 0"
             )
         for name in ("random_first", "teacher_weight"):
             if not 0 <= getattr(self, name) <= 1:
@@ -63,7 +63,7 @@ class DCBertTraining(Training):
 
     @classmethod
     def as_published(cls, **more) -> "DCBertTraining":
-        """Returns what the paper says: everything at 4e-5, point by point (DC-7, DC-9); it says no more.
+        """Returns the settings that the paper gives: everything learns at 4e-5, point by point (DC-7, DC-9).
 
         Args:
             **more: Settings that differ.

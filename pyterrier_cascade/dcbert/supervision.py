@@ -14,7 +14,7 @@ from pyterrier_cascade.frames import Blocks, distinct, labelled
 from pyterrier_cascade.measures.open_domain import answers_of
 
 FIRST = np.zeros(1, dtype=np.int64)
-"""The row that is judged for a question where there is no other to be."""
+"""The row that is judged for a question that has no other row to judge."""
 
 KINDS = {"hard": 1.0, "random": 0.0}
 
@@ -22,18 +22,18 @@ KINDS = {"hard": 1.0, "random": 0.0}
 def answer_qrels(documents: pd.DataFrame, answers: pd.DataFrame, match: str = "exact") -> pd.DataFrame:
     """Returns qrels (qid, docno, label): 1 where a document contains an answer to the question, else 0 (DC-8).
 
-    Every question of ``answers`` has a row, also where it has no candidates or no document answers it (then there is
-    one about the first document): measures are averaged over the questions of the qrels, and those of the paper are
-    shares of all questions (DC-20 to DC-22).
+    Every question of ``answers`` has a row. A question without candidates, or without a document that answers it, has
+    a row about the first document, with label 0. This matters because measures are averaged over the questions of the
+    qrels, and the measures of the paper are shares of all questions (DC-20 to DC-22).
 
     Args:
-        documents: Candidates (qid, docno, text), each judged for its own question; among them must be the results of
-            all systems that are compared. Or a corpus (docno, text), judged for every question, of which the positive
+        documents: Candidates (qid, docno, text), each judged for its own question; they must contain the results of
+            all systems that are compared. Or a corpus (docno, text), judged for every question; then only the positive
             rows are returned.
-        answers: The right answers (qid, answer), as ``dataset.get_answers()`` gives them; empty ones are passed over.
+        answers: The right answers (qid, answer), as ``dataset.get_answers()`` gives them; empty answers are skipped.
         match: ``"exact"``: the answer is a substring of the text, as the paper says, so "art" is in "party".
-            ``"normalised"``: the words of the answer follow one another in the text, whatever their case, punctuation
-            and form of Unicode (NFD). DrQA's evaluation is alike, but compares punctuation.
+            ``"normalised"``: the words of the answer follow one another in the text; case, punctuation and the form of
+            Unicode (NFD) do not count. DrQA's evaluation is similar, but compares punctuation.
 
     Raises:
         ValueError: If a text is missing, or a question has no answer or only empty ones.
@@ -61,26 +61,26 @@ def answer_qrels(documents: pd.DataFrame, answers: pd.DataFrame, match: str = "e
 
 
 def _in_candidates(texts: np.ndarray, blocks: Blocks, spans: dict[str, list[bytes]]) -> Iterator:
-    """Yields which rows are judged, and their labels, for each question."""
+    """Yields the judged rows and their labels for each question."""
     pools = dict(zip(blocks.qids, blocks, strict=True))
     for qid, wanted in spans.items():
         rows = pools.get(qid, FIRST)
         labels = np.zeros_like(rows)
-        labels[_Joined(texts[rows]).holding(wanted)] = 1
+        labels[_Searchable(texts[rows]).holding(wanted)] = 1
         yield rows, labels
 
 
 def _in_all(texts: np.ndarray, spans: dict[str, list[bytes]]) -> Iterator:
-    joined = _Joined(texts)
+    searchable = _Searchable(texts)
     for wanted in spans.values():
-        rows = joined.holding(wanted)
+        rows = searchable.holding(wanted)
         yield (rows, np.ones_like(rows)) if len(rows) else (FIRST, np.zeros_like(FIRST))
 
 
-class _Joined:
-    """Texts as one array of bytes, to be searched at the speed of memory.
+class _Searchable:
+    """Texts as one array of bytes, which can be searched at the speed of memory.
 
-    0xFF is between them, which UTF-8 never has, so that nothing is found across two texts.
+    The byte 0xFF, which UTF-8 never uses, stands between two texts, so that no span is found across them.
     """
 
     def __init__(self, texts: Sequence[bytes]):
@@ -88,7 +88,7 @@ class _Joined:
         self.ends = list(accumulate(len(text) + 1 for text in texts))
 
     def holding(self, spans: Sequence[bytes]) -> np.ndarray:
-        """Returns the numbers of the texts that contain at least one of the spans, rising."""
+        """Returns the numbers of the texts that contain at least one of the spans, ascending."""
         found = set()
         for span in spans:
             place = self.blob.find(span)
@@ -100,7 +100,7 @@ class _Joined:
 
 
 class _Letters(dict):
-    """For ``str.translate``: letters, numbers and marks stay, all else is a blank."""
+    """A table for ``str.translate`` that keeps letters, numbers and marks and makes every other character a blank."""
 
     def __missing__(self, code: int) -> int:
         self[code] = code if unicodedata.category(chr(code))[0] in "LNM" else ord(" ")
@@ -111,7 +111,7 @@ _LETTERS = _Letters()
 
 
 def _words(text: str) -> str:
-    """Returns the words of a text with a blank on both sides of each, so that a sequence of them is a substring."""
+    """Returns the words of a text with a blank on both sides of each, so that a sequence of words is a substring."""
     return f" {' '.join(unicodedata.normalize('NFD', text).lower().translate(_LETTERS).split())} "
 
 
@@ -129,7 +129,7 @@ def _texts(documents: pd.DataFrame, prepare: Callable[[str], str]) -> np.ndarray
         if missing.any():
             raise ValueError(
                 f"{int(missing.sum())} of {len(documents)} documents have no {column}, the first in row "
-                f"{int(missing.argmax())}; whether they contain an answer cannot be told, so leave them out"
+                f"{int(missing.argmax())}; nobody can tell whether they contain an answer, so leave them out"
             )
     codes, different = distinct(documents["text"])
     return np.array(_encoded(map(prepare, different)), dtype=object)[codes]
@@ -157,22 +157,22 @@ def sampled_negatives(
 ) -> pd.DataFrame:
     """Returns a training set (qid, query, docno, text, label): a question's positives and some negatives, at random.
 
-    Positives and hard negatives are those of the retriever's list, random negatives are any documents of the corpus.
-    What the qrels call positive is never drawn as a negative; for random negatives the qrels should therefore be of the
-    whole corpus, ``answer_qrels(corpus, answers)``, and not of the results alone. Questions without a positive in their
-    list are left out, and lists that are too short give fewer hard negatives.
+    Positives and hard negatives come from the retriever's list, random negatives from the whole corpus. A document that
+    the qrels call positive is never drawn as a negative. For random negatives the qrels should therefore be those of
+    the whole corpus, ``answer_qrels(corpus, answers)``, and not those of the results alone. Questions without a
+    positive in their list are left out, and lists that are too short give fewer hard negatives.
 
-    Random negatives are easy to tell from positives, hard ones are what a reranker meets: a training may begin with
-    ``kind="random"`` and go on with ``kind="hard"``, each epoch with a seed of its own.
+    Random negatives are easy to tell from positives; hard negatives are the kind that a reranker meets. A training may
+    begin with ``kind="random"`` and go on with ``kind="hard"``, with another seed for each epoch.
 
     Args:
         results: A retriever's results (qid, query, docno).
         corpus: All documents (docno, text); the texts are taken from here.
-        qrels: What is positive (qid, docno, label).
-        kind: ``"hard"``, ``"random"``, or the share of hard ones among the negatives, from 0 to 1.
-        negatives: How many a question gets.
-        positives: How many it gets at most; all unless given.
-        seed: Decides what is drawn.
+        qrels: The judgements (qid, docno, label).
+        kind: ``"hard"``, ``"random"``, or the share of hard negatives among the negatives, from 0 to 1.
+        negatives: The number of negatives of a question.
+        positives: The most positives of a question; all unless given.
+        seed: Decides which documents are drawn.
     """
     share = KINDS.get(kind, kind)
     if not isinstance(share, Real) or not 0 <= share <= 1:

@@ -1,6 +1,6 @@
-"""What DC-BERT is compared with: a linear and an LSTM interaction in place of the joint layers (DC-34, DC-35).
+"""The variants that the paper compares with: a linear and an LSTM interaction instead of joint layers (DC-34, DC-35).
 
-The paper names them and gives no details; the readings are those of DC-35.
+The paper names them and gives no details; DC-35 says how we read it.
 """
 
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
 
 if TYPE_CHECKING:
-    from pyterrier_cascade.dcbert.model import Encoded
+    from pyterrier_cascade.dcbert.joint import Encoded
 
 
 def first_states(texts: "Encoded") -> torch.Tensor:
@@ -22,7 +22,7 @@ class LinearInteraction(nn.Module):
     """``[q; d; q - d]`` of both CLS through a linear map, tanh, dropout, and a classifier.
 
     Args:
-        width: Of the states.
+        width: The width of the states.
     """
 
     def __init__(self, width: int):
@@ -39,14 +39,14 @@ class LinearInteraction(nn.Module):
 
 
 class LSTMInteraction(nn.Module):
-    """A two-layer BiLSTM over the document's tokens, each beside what it attends to in the question.
+    """A two-layer BiLSTM over the tokens of the document, each beside its attention-weighted sum of the question.
 
-    Its outputs, projected to 128, meet the projected mean of the question in a bilinear map; the maximum over tokens
-    is classified.
+    Its outputs are projected to 128 and combined with the projected mean of the question in a bilinear map. The maximum
+    over the tokens is classified.
 
     Args:
-        width: Of the states.
-        hidden: Of the LSTM in each direction, of both projections, and of the bilinear map.
+        width: The width of the states.
+        hidden: The width of the LSTM in each direction, of both projections, and of the bilinear map.
     """
 
     def __init__(self, width: int, hidden: int = 128):
@@ -71,7 +71,7 @@ class LSTMInteraction(nn.Module):
         )
         states, _ = pad_packed_sequence(self.lstm(packed)[0], batch_first=True, total_length=d.shape[1])
         mean = (q * q_mask[..., None]).sum(1) / q_mask.sum(1, keepdim=True)
-        # The question first: then the tokens meet a matrix of their own question, not a tensor each.
+        # The question is applied to the bilinear tensor first: then each question has a matrix and no token a tensor.
         to_meet = torch.einsum("oij,nj->nio", self.bilinear.weight, self.of_question(mean))
         meeting = self.of_document(self.dropout(states)) @ to_meet + self.bilinear.bias
         best = meeting.masked_fill(~d_mask[..., None], -torch.inf).amax(1)

@@ -1,1 +1,4 @@
-"""Files on disk that are there whole or not at all, and a store of documents' states in many of them."""
+"""Documents on disk: the states of their tokens in shards, an index of their names, and one way to write anything.
+
+The store knows documents, entries, token states and names. It knows no model.
+"""

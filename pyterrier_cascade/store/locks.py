@@ -1,4 +1,4 @@
-"""Locks between processes that vanish with the process that holds them, however it ends."""
+"""Locks between processes. A lock vanishes with the process that holds it, however that process ends."""
 
 import contextlib
 import os
@@ -14,6 +14,7 @@ except ImportError:  # Windows
     import msvcrt
 
 HELD = (BlockingIOError, PermissionError)
+"""The errors of a system that say that somebody else holds a lock."""
 
 
 def _take(file: IO) -> None:
@@ -24,24 +25,36 @@ def _take(file: IO) -> None:
 
 
 def hold(path: Path) -> IO | None:
-    """Returns the open file that holds a lock until it is closed; None where another process holds it.
+    """Returns an open file that holds the lock until it is closed; None while another process holds the lock.
 
-    On a file system without locks everyone gets it.
+    On a file system without locks everybody gets the lock.
     """
-    file = open(path, "a+b")  # noqa: SIM115
-    try:
-        _take(file)
-    except HELD:
+    while True:
+        file = open(path, "a+b")  # noqa: SIM115
+        try:
+            _take(file)
+        except HELD:
+            file.close()
+            return None
+        except OSError:
+            return file
+        if _is_at(file, path):
+            return file
+        # Another process removed the file between the opening and the locking: this lock would guard nothing.
         file.close()
-        return None
-    except OSError:
-        pass
-    return file
+
+
+def _is_at(file: IO, path: Path) -> bool:
+    if os.name != "posix":
+        return True
+    with contextlib.suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+    return False
 
 
 @contextlib.contextmanager
 def alone(path: Path) -> Iterator[None]:
-    """Waits until no other process is inside a block under the same path."""
+    """Waits until no other process or thread is inside a block under the same path."""
     while not (file := hold(path)):
         time.sleep(0.02)
     with file:
@@ -49,12 +62,13 @@ def alone(path: Path) -> Iterator[None]:
 
 
 def abandoned(path: Path) -> bool:
-    """Whether the holder of a lock is gone; on a file system without locks it counts as there."""
-    if not os.path.exists(path):
-        return True
-    with open(path, "a+b") as file:
-        try:
-            _take(file)
-        except OSError:
-            return False
+    """Returns whether the holder of a lock is gone; on a file system without locks it counts as alive."""
+    try:
+        with open(path, "r+b") as file:
+            try:
+                _take(file)
+            except OSError:
+                return False
+    except FileNotFoundError:
+        pass
     return True

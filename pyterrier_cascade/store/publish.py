@@ -1,10 +1,24 @@
-"""Files that are on disk whole or not at all, and that know whether they were changed."""
+"""Atomic, durable writing: a file or a folder is at its path whole or not at all, also after a kill or a power cut.
 
+Use these for everything that the package writes:
+
+* :func:`publishing_folder` for a folder that you fill: an index, a trace, a model, a shard;
+* :func:`publishing_file` for a file that you write in pieces, and :func:`publish_file` for content in memory.
+
+All of them write aside in the same folder, under a temporary name, then fsync, then rename. Readers therefore see the
+old state or the new one. A process that is killed leaves its temporary files; the next write to the same path removes
+them. A sign of life, a locked file beside the temporary one, tells a killed process from one that is at work.
+"""
+
+import contextlib
+import ctypes
 import errno
 import hashlib
 import json
 import os
+import re
 import shutil
+import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,49 +27,153 @@ from typing import Any
 
 from pyterrier_cascade.store import locks
 
-TEMPORARY = ".tmp-"
-WRITER = ".writer-"
-LOCK = ".lock"
+TEMPORARY, OLD, WRITER = ".tmp-", ".old-", ".writer-"
+"""Temporary names and signs of life begin so. Then 12 hexadecimal digits, which name the writer, and the final name
+follow."""
+LEFTOVER = re.compile(r"(?P<kind>\.tmp-|\.old-|\.writer-)(?P<who>[0-9a-f]{12}-(?P<target>.+))", re.DOTALL)
 SEAL = "sha256"
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM, *FULL)
+HERE, EXCHANGE = -100, 2
+"""``AT_FDCWD`` and ``RENAME_EXCHANGE`` of Linux."""
 
 
-def seal(fields: dict[str, Any]) -> str:
-    """Returns the sha256 of the fields, but for the seal itself."""
-    text = json.dumps({key: value for key, value in fields.items() if key != SEAL}, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+@contextmanager
+def publishing_folder(path: str | Path, *, overwrite: bool = False, keep: bool = False) -> Iterator[Path]:
+    """Yields an empty folder to fill; it becomes ``path`` when the block ends, and vanishes if the block raises.
 
+    Every file in it is fsynced before. With ``overwrite`` the old folder and the new one change places in one step on
+    Linux (``renameat2`` with ``RENAME_EXCHANGE``): a killed process leaves the old folder or the new one at the path.
+    Other systems and some network file systems cannot exchange. There the old folder is renamed and then the new one;
+    the path is empty between these two renames, and after a kill in between the next call puts the old folder back.
 
-def sha256(path: str | Path) -> str:
-    """Returns the SHA-256 of a file, which is read in pieces."""
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while piece := file.read(1 << 20):
-            digest.update(piece)
-    return digest.hexdigest()
-
-
-def sealed(fields: dict[str, Any]) -> bytes:
-    """Returns the fields and their seal as JSON, the same bytes for the same fields."""
-    return json.dumps(fields | {SEAL: seal(fields)}, sort_keys=True).encode()
-
-
-def read_sealed(path: Path) -> dict[str, Any]:
-    """Returns the fields of a sealed file.
+    Args:
+        path: The final folder. Its parents are made if they are missing.
+        overwrite: Whether a folder or file that is at the path is replaced.
+        keep: Whether a folder that is at the path in the end stays, and what was written here is dropped. It is for
+            processes that write the same content at the same time.
 
     Raises:
-        FileNotFoundError: If it is missing.
-        ValueError: If it is not what was written.
+        FileExistsError: If something is at the path and neither ``overwrite`` nor ``keep`` is given. It is raised
+            before the block runs, or at its end if another process was quicker.
     """
-    content = path.read_bytes()
-    try:
-        fields = json.loads(content)
-        if content == sealed(fields):
-            return fields
-    except (ValueError, TypeError, AttributeError):
+    with _aside(path) as (aside, target):
+        if not (overwrite or keep):
+            _refuse(target)
+        aside.mkdir()
+        yield aside
+        for one in sorted(aside.rglob("*"), reverse=True):
+            sync(one)
+        sync(aside)
+        if overwrite and os.path.lexists(target):
+            _exchange(aside, target)
+        else:
+            try:
+                os.replace(aside, target)
+            except OSError:
+                if not target.is_dir():
+                    raise
+                if not keep:
+                    _refuse(target)
+        sync(target.parent)
+
+
+@contextmanager
+def publishing_file(path: str | Path) -> Iterator[Path]:
+    """Yields a path to write to; the file replaces ``path`` when the block ends, and vanishes if the block raises.
+
+    Args:
+        path: The final file. Its parents are made if they are missing.
+    """
+    with _aside(path) as (aside, target):
+        yield aside
+        sync(aside)
+        os.replace(aside, target)
+        sync(target.parent)
+
+
+def publish_file(path: str | Path, content: bytes) -> None:
+    """Writes a file that is there whole or not at all, over an old one if there is one.
+
+    Args:
+        path: The final file.
+        content: What it will hold.
+    """
+    with publishing_file(path) as aside:
+        aside.write_bytes(content)
+
+
+@contextmanager
+def _aside(path: str | Path) -> Iterator[tuple[Path, Path]]:
+    """Yields a temporary path beside a path, and that path as an absolute one; removes the temporary one at the end."""
+    target = Path(path).expanduser().absolute()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    sweep(target.parent, target.name)
+    who = f"{uuid.uuid4().hex[:12]}-{target.name}"
+    sign, aside = (target.parent / f"{kind}{who}" for kind in (WRITER, TEMPORARY))
+    # Another process may hold it for a moment, while it looks whether this writer is alive.
+    while not (life := locks.hold(sign)):
         pass
-    raise ValueError(f"{str(path)!r} is damaged: it is not what was written")
+    try:
+        yield aside, target
+    finally:
+        _remove(aside)
+        life.close()
+        sign.unlink(missing_ok=True)
+
+
+def sweep(folder: Path, name: str | None = None) -> None:
+    """Removes the temporary files of processes that are gone, and finishes an overwriting that one of them began.
+
+    Args:
+        folder: The folder.
+        name: The final name whose leftovers are removed; all leftovers in the folder unless given.
+    """
+    with os.scandir(folder) as entries:
+        found = [match for match in (LEFTOVER.fullmatch(entry.name) for entry in entries) if match]
+    found = [match for match in found if name in (None, match["target"])]
+    alive = {match["who"] for match in found if not locks.abandoned(folder / f"{WRITER}{match['who']}")}
+    for match in found:
+        if match["who"] not in alive:
+            if match["kind"] == OLD and not os.path.lexists(folder / match["target"]):
+                os.replace(folder / match[0], folder / match["target"])
+            _remove(folder / match[0])
+
+
+def _refuse(target: Path) -> None:
+    if os.path.lexists(target):
+        raise FileExistsError(f"{str(target)!r} exists; choose another path or pass overwrite=True")
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _exchange(aside: Path, target: Path) -> None:
+    """Puts what is aside in the place of the target. The old target is removed afterwards."""
+    if _exchanged(aside, target):
+        return
+    old = aside.with_name(OLD + aside.name.removeprefix(TEMPORARY))
+    os.replace(target, old)
+    try:
+        os.replace(aside, target)
+    except OSError:
+        os.replace(old, target)
+        raise
+    _remove(old)
+
+
+def _exchanged(one: Path, other: Path) -> bool:
+    """Lets two paths change places in one step; returns False where the system or the file system cannot."""
+    if not sys.platform.startswith("linux"):
+        return False
+    with contextlib.suppress(AttributeError):
+        rename = ctypes.CDLL(None, use_errno=True).renameat2
+        return rename(HERE, os.fsencode(one), HERE, os.fsencode(other), EXCHANGE) == 0
+    return False
 
 
 def sync(path: Path) -> None:
@@ -69,93 +187,57 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
+def sha256(path: str | Path) -> str:
+    """Returns the SHA-256 of a file, which is read in pieces."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def seal(fields: dict[str, Any]) -> str:
+    """Returns the SHA-256 of the fields without the seal itself."""
+    text = json.dumps({key: value for key, value in fields.items() if key != SEAL}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def sealed(fields: dict[str, Any]) -> bytes:
+    """Returns the fields and their seal as JSON; equal fields give equal bytes."""
+    return json.dumps(fields | {SEAL: seal(fields)}, sort_keys=True).encode()
+
+
+def read_sealed(path: Path) -> dict[str, Any]:
+    """Returns the fields of a file that :func:`sealed` made.
+
+    Raises:
+        FileNotFoundError: If the file is missing.
+        ValueError: If it is not the file that was written.
+    """
+    content = path.read_bytes()
+    try:
+        fields = json.loads(content)
+        if content == sealed(fields):
+            return fields
+    except (ValueError, TypeError, AttributeError):
+        pass
+    raise ValueError(f"{str(path)!r} is damaged: it is not what was written")
+
+
 class DiskFull(OSError):
-    """There is no room, and what that means."""
+    """The disk has no room; the message says what to do."""
 
 
 @contextmanager
-def full_disk_named(what: str) -> Iterator[None]:
-    """Says what a full disk means for the work inside."""
+def explaining_full_disk(message: str) -> Iterator[None]:
+    """Raises :class:`DiskFull` with this message where the block finds that the disk is full.
+
+    Args:
+        message: What a full disk means here, and what to do.
+    """
     try:
         yield
     except OSError as error:
         if error.errno not in FULL or isinstance(error, DiskFull):
             raise
-        raise DiskFull(error.errno, f"{what} ({os.strerror(error.errno)})") from error
-
-
-class Writer:
-    """A process's right to write in a folder, under temporary names that are swept once it is gone.
-
-    Its sign of life is a lock on a file, so that a process that was killed is told from one that is at work.
-
-    Args:
-        folder: The folder, made if it is missing.
-    """
-
-    def __init__(self, folder: Path):
-        self.folder = folder
-        self.name = uuid.uuid4().hex[:12]
-
-    def __enter__(self):
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with self.alone():
-            self.sweep()
-            self._life = locks.hold(self.folder / f"{WRITER}{self.name}")
-        return self
-
-    def __exit__(self, *error):
-        self._remove(self.name)
-        if self._life:
-            self._life.close()
-        (self.folder / f"{WRITER}{self.name}").unlink(missing_ok=True)
-
-    def alone(self):
-        """Lets one writer at a time into a block."""
-        return locks.alone(self.folder / LOCK)
-
-    def sweep(self) -> None:
-        """Removes what writers left that are gone."""
-        left = {path.name[len(TEMPORARY) :].split("-")[0] for path in self.folder.glob(f"{TEMPORARY}*")}
-        left |= {path.name[len(WRITER) :] for path in self.folder.glob(f"{WRITER}*")}
-        for name in left - {self.name}:
-            if locks.abandoned(self.folder / f"{WRITER}{name}"):
-                self._remove(name)
-                (self.folder / f"{WRITER}{name}").unlink(missing_ok=True)
-
-    def _remove(self, name: str) -> None:
-        for path in self.folder.glob(f"{TEMPORARY}{name}-*"):
-            if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink(missing_ok=True)
-
-    @contextmanager
-    def publishing(self, name: str) -> Iterator[Path]:
-        """A temporary folder that becomes ``name`` at the end, or vanishes if something fails.
-
-        Where another writer was quicker, its folder stays.
-        """
-        unfinished, target = self.folder / f"{TEMPORARY}{self.name}-{name}", self.folder / name
-        unfinished.mkdir()
-        try:
-            yield unfinished
-            for path in unfinished.iterdir():
-                sync(path)
-            sync(unfinished)
-            try:
-                os.replace(unfinished, target)
-            except OSError:
-                if not target.is_dir():
-                    raise
-            sync(self.folder)
-        finally:
-            self._remove(self.name)
-
-    def publish(self, name: str, content: bytes) -> None:
-        """Writes a file that is there whole or not at all."""
-        unfinished = self.folder / f"{TEMPORARY}{self.name}-{name}"
-        unfinished.write_bytes(content)
-        sync(unfinished)
-        os.replace(unfinished, self.folder / name)
-        sync(self.folder)
+        raise DiskFull(error.errno, f"{message} ({os.strerror(error.errno)})") from error

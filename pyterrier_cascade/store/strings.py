@@ -5,7 +5,7 @@ import pandas as pd
 
 
 def column(values):
-    """Strings as a column of a frame: pandas' own strings, but for texts that these cannot be (lone surrogates)."""
+    """Returns a column of a frame: of pandas' own string type, or of objects if a text has lone surrogates."""
     try:
         return pd.Series(values, dtype="str")
     except UnicodeEncodeError:
@@ -21,7 +21,6 @@ class Strings:
     """
 
     def __init__(self, blob, ends):
-        """Takes both arrays as they are."""
         self.blob = blob
         self.ends = ends
 
@@ -31,13 +30,13 @@ class Strings:
 
     @classmethod
     def pack(cls, strings):
-        """The same strings as bytes; text that UTF-8 forbids (lone surrogates) is kept too."""
+        """Returns strings as bytes; lone surrogates, which UTF-8 forbids, are kept too."""
         encoded = [string.encode("utf-8", "surrogatepass") for string in strings]
         ends = np.cumsum([len(part) for part in encoded], dtype="<i8")
         return cls(np.frombuffer(b"".join(encoded), dtype=np.uint8), ends)
 
     def take(self, positions):
-        """The strings at these positions as an object array; each one is decoded once."""
+        """Returns the strings at these positions as an object array; each string is decoded once."""
         codes, wanted = pd.factorize(np.asarray(positions, dtype=np.int64))
         view = memoryview(self.blob)
         spans = zip(np.where(wanted > 0, self.ends[wanted - 1], 0).tolist(), self.ends[wanted].tolist(), strict=True)
@@ -51,5 +50,5 @@ class Strings:
 
     @classmethod
     def open(cls, folder, name):
-        """The strings that ``save`` wrote, memory-mapped."""
+        """Returns the strings that ``save`` wrote, memory-mapped."""
         return cls(*(np.load(folder / f"{name}.{part}.npy", mmap_mode="r") for part in ("bytes", "ends")))

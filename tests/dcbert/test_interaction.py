@@ -14,7 +14,7 @@ from pyterrier_cascade.dcbert.interaction import Interaction
 from pyterrier_cascade.encoder.families import Weights, take_apart
 from pyterrier_cascade.encoder.layers import Norm, PostNormLayer
 from pyterrier_cascade.encoder.linear import Linear, linear_for
-from tests.dcbert.dc_states import Largest, flat, restored, texts
+from tests.dcbert.random_states import Largest, flat, restored, texts
 
 CPU = torch.device("cpu")
 LENGTHS = [7, 1, 30, 7, 2, 90, 31, 29, 1]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pyterrier_cascade.dcbert import late
-from tests.dcbert.dc_states import Largest, flat, restored, texts
+from tests.dcbert.random_states import Largest, flat, restored, texts
 
 LENGTHS = [3, 1, 40, 2, 1500, 12, 12]
 

@@ -155,13 +155,13 @@ def test_exact_is_substring_search(texts, spans):
         (
             CORPUS.assign(text=["x", None, np.nan, "y"]),
             answers(("a", "Ada")),
-            "2 of 4 documents have no text, the first in row 1; whether they contain an answer cannot be told, so "
+            "2 of 4 documents have no text, the first in row 1; nobody can tell whether they contain an answer, so "
             "leave them out",
         ),
         (
             CORPUS.assign(docno=["x", "y", "z", None]),
             answers(("a", "Ada")),
-            "1 of 4 documents have no docno, the first in row 3; whether they contain an answer cannot be told, so "
+            "1 of 4 documents have no docno, the first in row 3; nobody can tell whether they contain an answer, so "
             "leave them out",
         ),
         (CORPUS, answers(("a", None)), "answers must be strings, but qid 'a' has None (NoneType)"),

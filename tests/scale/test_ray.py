@@ -16,8 +16,8 @@ import pytest
 
 from pyterrier_cascade import DCBERT, Cascade, RayPool, Trace
 from tests import tiny
-from tests.dcbert import dc_corpus
-from tests.dcbert.dc_corpus import content
+from tests.store import made_up
+from tests.store.made_up import content
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.filterwarnings("ignore:the heads of")
@@ -178,7 +178,7 @@ def test_a_trace_is_the_same(pool, cascade, tmp_path, monkeypatch):
 
 def test_a_cache_is_the_same_to_the_byte(pool, tmp_path):
     dcbert = DCBERT.from_pretrained(tiny.save(tmp_path / "bert", outputs=None, max_position_embeddings=64))
-    corpus = dc_corpus.corpus(23)
+    corpus = made_up.corpus(23)
     alone = dcbert.encode(corpus, tmp_path / "alone", shard_size=5)
     found = dcbert.encode(iter(corpus), tmp_path / "pool", shard_size=5, pool=pool)
     assert found.complete and content(found.path) == content(alone.path)
@@ -198,7 +198,7 @@ DRIVER = """
 import sys, time, os, signal
 import ray
 sys.path[:0] = {path!r}
-from tests.dcbert import dc_corpus
+from tests.store import made_up
 from pyterrier_cascade import DocumentCache, RayPool
 ray.init(num_cpus=2, log_to_driver=False, include_dashboard=False)
 PATH = {tests!r}
@@ -206,19 +206,19 @@ PATH = {tests!r}
 def encode(texts):
     import os, sys, time
     sys.path[:0] = PATH
-    from tests.dcbert import dc_corpus
+    from tests.store import made_up
     open({pids!r} + "/" + str(os.getpid()), "w").close()
     time.sleep(0.05)
-    return dc_corpus.encode(texts)
+    return made_up.encode(texts)
 
 with RayPool(2) as pool:
-    dc_corpus.build({folder!r}, dc_corpus.corpus(60), encode, pool=pool)
+    made_up.build({folder!r}, made_up.corpus(60), encode, pool=pool)
 """
 
 
 def test_workers_and_driver_may_be_killed_at_any_moment(tmp_path):
     tests = [str(Path(__file__).parents[2])]
-    alone = dc_corpus.build(tmp_path / "alone", dc_corpus.corpus(60))
+    alone = made_up.build(tmp_path / "alone", made_up.corpus(60))
     folder = tmp_path / "cache"
     pids = tmp_path / "pids"
     pids.mkdir()

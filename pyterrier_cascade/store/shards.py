@@ -1,18 +1,18 @@
-"""A shard of the document cache: a folder that is there whole or not at all."""
+"""A shard of a document store: a folder with some documents that is there whole or not at all."""
 
 import hashlib
 import io
 import os
 import struct
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pyterrier_cascade.dcbert.quantise import DTYPES, quantise, unstorable
 from pyterrier_cascade.store import publish
+from pyterrier_cascade.store.dtypes import DTYPES
 from pyterrier_cascade.store.publish import sha256
 from pyterrier_cascade.store.strings import Strings
 
@@ -22,13 +22,13 @@ DOCNOS = "docnos"
 ARRAYS = {"entries": "<u8", "offsets": "<u8", "checks": "<u4", "hashes": "<u8"}
 """The first entry of each document, the first token of each entry, the checksum of each entry, each docno's hash."""
 MOST_DOCUMENTS, MOST_ENTRIES = 1 << 24, 1 << 16
-"""Of a shard, and of a document: what fits into an entry's number."""
-REMEDY = "delete that folder and build the cache again, which does this shard only"
-
-
-def shard_name(number: int) -> str:
-    """Returns the name of a shard's folder."""
-    return f"shard-{number:05d}"
+"""The most documents of a shard and the most entries of a document: an entry's number has no room for more."""
+OF_MODEL = ("fingerprint", "dtype", "width")
+"""The settings that a shard shares with its store."""
+REMEDY = (
+    "delete that folder and build the cache again, which does this shard only (documents that came by add or replace "
+    "are added again)"
+)
 
 
 def encoded(docnos: Sequence[str]) -> list[bytes]:
@@ -47,13 +47,13 @@ def hashed(docnos: Sequence[bytes]) -> np.ndarray:
 
 
 def checksum(docno: bytes, place: int, n_entries: int, contents: Sequence[np.ndarray]) -> int:
-    """Returns the CRC-32 of an entry, which no other entry of any document has but by chance.
+    """Returns the CRC-32 of an entry. It tells an entry from every other entry of every document.
 
     Args:
         docno: The name of its document.
         place: Which of the document's entries it is.
         n_entries: How many the document has.
-        contents: Its bytes in ``tokens.bin`` and, for int8, in ``scales.bin``.
+        contents: Its bytes in ``tokens.bin`` and, for a dtype with scales, in ``scales.bin``.
     """
     check = zlib.crc32(struct.pack("<QQ", place, n_entries), zlib.crc32(docno))
     for content in contents:
@@ -62,7 +62,7 @@ def checksum(docno: bytes, place: int, n_entries: int, contents: Sequence[np.nda
 
 
 def as_bytes(array: np.ndarray) -> np.ndarray:
-    """Returns the bytes of an array ``(n_bytes,)``, uncopied."""
+    """Returns the bytes of an array ``(n_bytes,)`` without copying them."""
     return array.reshape(-1).view(np.uint8)
 
 
@@ -71,11 +71,12 @@ class ShardWriter:
 
     Args:
         folder: An empty folder.
-        settings: What ``shard.json`` says of the model: ``dtype``, ``width``, ``fingerprint``.
+        meta: The store's ``pt_meta.json``, of which ``shard.json`` keeps :data:`OF_MODEL`.
     """
 
-    def __init__(self, folder: Path, settings: dict[str, Any]):
-        self.folder, self.settings = folder, settings
+    def __init__(self, folder: Path, meta: Mapping[str, Any]):
+        self.folder, self.settings = folder, {key: meta[key] for key in OF_MODEL}
+        self.dtype = DTYPES[meta["dtype"]]
         self.docnos: list[str] = []
         self.lengths = [np.empty(0, np.int64)]
         self.n_entries = [np.empty(0, np.int64)]
@@ -83,7 +84,7 @@ class ShardWriter:
 
     def __enter__(self):
         self.tokens = open(self.folder / TOKENS, "wb")
-        self.scales = open(self.folder / SCALES, "wb") if self.settings["dtype"] == "int8" else None
+        self.scales = open(self.folder / SCALES, "wb") if self.dtype.has_scales else None
         return self
 
     def __exit__(self, *error):
@@ -100,33 +101,56 @@ class ShardWriter:
             lengths: The tokens of each entry ``(n_entries,)``.
             owner: The document of each entry as a number, ascending ``(n_entries,)``.
         """
-        ends = np.cumsum(lengths)
-        bad = unstorable(states, self.settings["dtype"])
+        bad = self.dtype.first_misfit(states)
         if bad is not None:
-            docno = docnos[owner[np.searchsorted(ends, bad, "right")]]
+            docno = docnos[owner[np.searchsorted(np.cumsum(lengths), bad, "right")]]
             worst = states[bad][np.argmax(np.abs(states[bad]))]
             remedy = "use dtype='int8', which has no limit" if np.isfinite(worst) else "the model's weights are broken"
-            dtype = self.settings["dtype"]
-            raise ValueError(f"the states of document {docno!r} hold {worst:g}, which {dtype} cannot store; {remedy}")
-        stored, scales = quantise(states, self.settings["dtype"])
+            raise ValueError(
+                f"the states of document {docno!r} hold {worst:g}, which {self.dtype.name} cannot store; {remedy}"
+            )
         counts = np.bincount(owner, minlength=len(docnos))
         if counts.max() > MOST_ENTRIES:
             raise ValueError(f"document {docnos[counts.argmax()]!r} has {counts.max()} entries; at most {MOST_ENTRIES}")
-        names, places = encoded(docnos), np.arange(len(owner)) - (np.cumsum(counts) - counts)[owner]
+        self.add_stored(docnos, *self.dtype.pack(states), lengths, counts)
+
+    def add_stored(
+        self,
+        docnos: Sequence[str],
+        stored: np.ndarray,
+        scales: np.ndarray | None,
+        lengths: np.ndarray,
+        n_entries: np.ndarray,
+    ) -> None:
+        """Adds documents whose states are in the store's dtype already.
+
+        Args:
+            docnos: Their names.
+            stored: The stored numbers of their tokens end to end ``(n_tokens, width)``.
+            scales: The scale of each token ``(n_tokens,)``; None for a dtype without scales.
+            lengths: The tokens of each entry ``(n_entries,)``.
+            n_entries: How many entries each document has ``(n,)``.
+        """
+        names, owner, ends = encoded(docnos), np.repeat(np.arange(len(docnos)), n_entries), np.cumsum(lengths)
+        places = np.arange(len(owner)) - (np.cumsum(n_entries) - n_entries)[owner]
         for number, place, start, end in zip(
             owner.tolist(), places.tolist(), (ends - lengths).tolist(), ends.tolist(), strict=True
         ):
             contents = [as_bytes(part[start:end]) for part in (stored, scales) if part is not None]
-            self.checks.append(checksum(names[number], place, int(counts[number]), contents))
+            self.checks.append(checksum(names[number], place, int(n_entries[number]), contents))
         self.docnos += docnos
         self.lengths.append(np.asarray(lengths, np.int64))
-        self.n_entries.append(counts)
+        self.n_entries.append(np.asarray(n_entries, np.int64))
         self.tokens.write(stored.data)
         if scales is not None:
             self.scales.write(scales.data)
 
     def finish(self, **more: Any) -> None:
-        """Writes the small files, and last ``shard.json`` with the sizes and checksums of all."""
+        """Writes the small files, and last ``shard.json`` with the sizes and checksums of all.
+
+        Args:
+            **more: Further fields of ``shard.json``.
+        """
         self.__exit__()
         lengths, n_entries = np.concatenate(self.lengths), np.concatenate(self.n_entries)
         Strings.pack(self.docnos).save(self.folder, DOCNOS)
@@ -151,17 +175,17 @@ class ShardWriter:
 
 
 class Shard:
-    """A shard on disk. Opening it reads ``shard.json`` and looks at the sizes of the files, and no more.
+    """A shard on disk. Opening it reads ``shard.json`` and compares the sizes of the files, and does no more.
 
     Args:
         folder: The shard's folder.
-        settings: What it must have been made with, ``dtype``, ``width`` and ``fingerprint`` (others are not looked at).
+        meta: The store's ``pt_meta.json``; the shard must have the same :data:`OF_MODEL`.
     """
 
-    def __init__(self, folder: Path, settings: dict[str, Any]):
+    def __init__(self, folder: Path, meta: Mapping[str, Any]):
         self.folder = folder
         if not folder.is_dir():
-            raise FileNotFoundError(f"shard {str(folder)!r} is missing; build the cache again, which does it only")
+            raise self._gone()
         try:
             self.meta = publish.read_sealed(folder / META)
         except (ValueError, OSError) as error:
@@ -169,25 +193,28 @@ class Shard:
         for name, file in self.meta["files"].items():
             if not (folder / name).is_file() or (folder / name).stat().st_size != file["bytes"]:
                 raise ValueError(f"{str(folder / name)!r} is missing or not of its {file['bytes']} bytes; {REMEDY}")
-        for key in ("fingerprint", "dtype", "width"):
-            if self.meta[key] != settings[key]:
+        for key in OF_MODEL:
+            if self.meta[key] != meta[key]:
                 raise ValueError(
-                    f"shard {str(folder)!r} has {key} {self.meta[key]!r}, the cache {settings[key]!r}; a shard of "
-                    "another cache? Take it away, and use DocumentCache.merge to join caches"
+                    f"shard {str(folder)!r} has {key} {self.meta[key]!r}, the cache {meta[key]!r}; a shard of "
+                    "another cache? Take it away, and use merge to join caches"
                 )
+
+    def _gone(self) -> FileNotFoundError:
+        return FileNotFoundError(f"shard {str(self.folder)!r} is missing; build the cache again, which does it only")
 
     @property
     def n_documents(self) -> int:
-        """How many documents it holds."""
+        """The number of its documents."""
         return self.meta["n_documents"]
 
     @property
     def row_bytes(self) -> int:
-        """How many bytes a token has in ``tokens.bin``."""
-        return self.meta["width"] * DTYPES[self.meta["dtype"]].itemsize
+        """The bytes of a token in ``tokens.bin``."""
+        return self.meta["width"] * DTYPES[self.meta["dtype"]].stored.itemsize
 
     def array(self, name: str) -> np.ndarray:
-        """Returns one of its small arrays, once its checksum has been compared."""
+        """Returns one of its small arrays, after a comparison of its checksum."""
         path = self.folder / f"{name}.npy"
         content = path.read_bytes()
         if hashlib.sha256(content).hexdigest() != self.meta["files"][path.name]["sha256"]:
@@ -202,7 +229,7 @@ class Shard:
     def expect(self, name: str, parts: Iterable[tuple[int, np.ndarray]]) -> None:
         """Lets the disk begin to fetch what :meth:`read` will read."""
         if hasattr(os, "posix_fadvise"):
-            with open(os.path.join(self.folder, name), "rb", buffering=0) as file:
+            with self._opened(name) as file:
                 for start, wanted in parts:
                     os.posix_fadvise(file.fileno(), start, len(wanted), os.POSIX_FADV_WILLNEED)
 
@@ -211,11 +238,11 @@ class Shard:
 
         Args:
             name: ``tokens.bin`` or ``scales.bin``.
-            parts: Where each begins in bytes, and the bytes to fill.
+            parts: The first byte of each part, and the bytes to fill.
         """
         # Read, not mapped: a file that is cut while it is in use is an error then, and not the end of the process; no
         # page of it counts as this process's memory, and thousands of shards need no open files.
-        with open(os.path.join(self.folder, name), "rb", buffering=0) as file:
+        with self._opened(name) as file:
             for start, wanted in parts:
                 file.seek(start)
                 while len(wanted):
@@ -223,3 +250,9 @@ class Shard:
                     if not n:
                         raise ValueError(f"{str(file.name)!r} ends too early; {REMEDY}")
                     wanted = wanted[n:]
+
+    def _opened(self, name: str) -> io.FileIO:
+        try:
+            return open(os.path.join(self.folder, name), "rb", buffering=0)
+        except FileNotFoundError:
+            raise self._gone() from None

@@ -1,5 +1,6 @@
-"""Caches of a made-up corpus, whose states are known without a model."""
+"""Stores of a made-up corpus, whose states are known without a model."""
 
+import multiprocessing
 import os
 import tempfile
 import zlib
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pyterrier_cascade.dcbert.cache import DocumentCache
+from pyterrier_cascade.store.store import DocumentStore
 
 WIDTH = 8
 META = {"model": "made-up", "fingerprint": "0123456789abcdef", "width": WIDTH, "document_length": 12}
@@ -40,10 +41,10 @@ def encode(texts):
     return np.concatenate([states for states, _ in parts]), np.concatenate([lengths for _, lengths in parts]), owner
 
 
-def build(path: Path, documents=None, encode=encode, **options) -> DocumentCache:
-    """A cache of shards of five documents, encoded two at a time."""
+def build(path: Path, documents=None, encode=encode, cls=DocumentStore, **options) -> DocumentStore:
+    """A store of shards of five documents, encoded two at a time."""
     documents = corpus() if documents is None else documents
-    return DocumentCache.build(path, documents, encode, **{"meta": META, "shard_size": 5, "batch_size": 2} | options)
+    return cls.build(path, documents, encode, **{"meta": META, "shard_size": 5, "batch_size": 2} | options)
 
 
 def close(found: np.ndarray, wanted: np.ndarray, dtype: str) -> bool:
@@ -53,7 +54,7 @@ def close(found: np.ndarray, wanted: np.ndarray, dtype: str) -> bool:
     return (np.abs(found - wanted) <= np.abs(wanted).max(1, keepdims=True) / 254 * 1.0001).all()
 
 
-def right(cache: DocumentCache, documents) -> int:
+def right(cache: DocumentStore, documents) -> int:
     """Checks all documents that a cache has, and returns how many these are."""
     found = cache.find([document["docno"] for document in documents])
     there = [(number, document) for number, document in zip(found.tolist(), documents, strict=True) if number >= 0]
@@ -75,3 +76,10 @@ def in_memory():
 def content(folder: Path) -> dict[str, bytes]:
     """All files under a folder."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def started(work, *arguments):
+    """A process that does some work, forked so that nothing is imported again."""
+    process = multiprocessing.get_context("fork").Process(target=work, args=arguments)
+    process.start()
+    return process

@@ -9,17 +9,17 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 
+import numpy as np
 import pytest
 
-from pyterrier_cascade import DocumentCache
-from pyterrier_cascade.dcbert import layout
 from pyterrier_cascade.store import locks, publish
-from tests.dcbert.dc_corpus import build, content, corpus, encode, in_memory, right
+from pyterrier_cascade.store.build import SortedRuns
+from pyterrier_cascade.store.folder import META
+from pyterrier_cascade.store.store import DocumentStore
+from tests.store.made_up import build, content, corpus, encode, in_memory, right, started
 
-SLOW = os.environ.get("PTC_SLOW") == "1"
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="processes are forked and killed the POSIX way")
 N = 43
 
@@ -35,13 +35,6 @@ def unsynced():
     publish.sync = lambda path: None
 
 
-def started(work, *arguments):
-    """A process that does some work, forked so that nothing is imported again."""
-    process = multiprocessing.get_context("fork").Process(target=work, args=arguments)
-    process.start()
-    return process
-
-
 def left(folder):
     """What builds left behind."""
     return [path.name for path in folder.iterdir() if path.name.startswith((publish.TEMPORARY, publish.WRITER))]
@@ -54,9 +47,9 @@ def undisturbed(tmp_path_factory):
 
 def readable(folder):
     """How many documents a cache has, once each was found to be right."""
-    if not (folder / layout.META).is_file():
+    if not (folder / META).is_file():
         return 0
-    cache = DocumentCache(folder)
+    cache = DocumentStore(folder)
     n = right(cache, corpus(N))
     assert n == len(cache)
     return n
@@ -67,13 +60,14 @@ def whole(folder):
     build(folder, corpus(N), slowly, dtype="int8")
 
 
-def test_kills_at_random_moments(tmp_path, undisturbed):
+@pytest.mark.parametrize("kills", [3, pytest.param(30, marks=pytest.mark.slow)])
+def test_kills_at_random_moments(tmp_path, undisturbed, kills):
     chance, n_kills, n_readable = random.Random(os.getpid()), 0, 0
     start = time.perf_counter()
     started(whole, tmp_path / "timed").join()
     took = time.perf_counter() - start
     folder, attempt = tmp_path / "cache0", 0
-    while n_kills < (30 if SLOW else 3):
+    while n_kills < kills:
         process = started(whole, folder)
         process.join(chance.uniform(0, took))
         if process.exitcode is None:
@@ -108,7 +102,8 @@ def dies_at(folder, step):
     build(folder, corpus(12), counted(encode), dtype="int8")
 
 
-def test_a_kill_at_each_step_of_publishing(tmp_path):
+@pytest.mark.parametrize("stride", [3, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_kill_at_each_step_of_publishing(tmp_path, stride):
     wanted = content(build(tmp_path / "wanted", corpus(12), dtype="int8").path)
     step, killed = 0, True
     while killed:
@@ -117,12 +112,12 @@ def test_a_kill_at_each_step_of_publishing(tmp_path):
         process.join()
         killed = process.exitcode == -signal.SIGKILL
         assert killed or process.exitcode == 0
-        if (folder / layout.META).is_file():
-            cache = DocumentCache(folder)
+        if (folder / META).is_file():
+            cache = DocumentStore(folder)
             assert right(cache, corpus(12)) == len(cache) in (0, 5, 10, 12)
         build(folder, corpus(12), dtype="int8")
         assert content(folder) == wanted and not left(folder)
-        step += 1 if SLOW else 3
+        step += stride
     assert step > 12
 
 
@@ -136,7 +131,7 @@ def test_two_processes_do_different_shards(tmp_path, undisturbed):
     build(folder, corpus(N), slowly, dtype="int8", shards=range(0, 9, 2))
     other.join()
     assert other.exitcode == 0 and content(folder) == undisturbed
-    assert DocumentCache(folder).complete
+    assert DocumentStore(folder).complete
 
 
 def test_two_processes_do_the_same_shards(tmp_path, undisturbed):
@@ -160,31 +155,13 @@ def test_what_a_living_process_is_writing_is_not_swept(tmp_path):
     assert at_work.wait(20)
     (folder / ".tmp-0123456789ab-shard-00007").mkdir()
     (folder / ".tmp-0123456789ab-shard-00007" / "tokens.bin").write_bytes(b"left")
-    (folder / ".writer-ba9876543210").touch()
+    (folder / ".writer-ba9876543210-shard-00007").touch()
     build(folder, corpus(10), shards=[0])
-    assert right(DocumentCache(folder), corpus(10)) == 5
+    assert right(DocumentStore(folder), corpus(10)) == 5
     assert sorted(name.split("-")[0] for name in left(folder)) == [".tmp", ".writer"]
     go.set()
     other.join()
-    assert other.exitcode == 0 and right(DocumentCache(folder), corpus(10)) == 10 and not left(folder)
-
-
-def test_a_lock_is_held_by_one_and_waited_for(tmp_path):
-    path, order = tmp_path / ".lock", []
-    assert locks.abandoned(path)
-
-    def second():
-        with locks.alone(path):
-            order.append("second")
-
-    with locks.alone(path):
-        assert locks.hold(path) is None and not locks.abandoned(path)
-        waiting = threading.Thread(target=second)
-        waiting.start()
-        time.sleep(0.1)
-        order.append("first")
-    waiting.join()
-    assert order == ["first", "second"] and locks.abandoned(path)
+    assert other.exitcode == 0 and right(DocumentStore(folder), corpus(10)) == 10 and not left(folder)
 
 
 def test_without_locks_nothing_is_swept(tmp_path, monkeypatch):
@@ -192,17 +169,17 @@ def test_without_locks_nothing_is_swept(tmp_path, monkeypatch):
         raise OSError(errno.ENOLCK, "no locks")
 
     (tmp_path / "cache").mkdir()
-    (tmp_path / "cache" / ".writer-ba9876543210").touch()
+    (tmp_path / "cache" / ".writer-ba9876543210-shard-00007").touch()
     monkeypatch.setattr(locks, "_take", unsupported)
     cache = build(tmp_path / "cache")
-    assert right(cache, corpus()) == 23 and left(cache.path) == [".writer-ba9876543210"]
+    assert right(cache, corpus()) == 23 and left(cache.path) == [".writer-ba9876543210-shard-00007"]
 
 
 def test_readers_while_a_writer_adds(tmp_path):
     folder, seen, early = tmp_path / "cache", [], []
 
     def watched(texts):
-        reader = DocumentCache(folder)
+        reader = DocumentStore(folder)
         seen.append(right(reader, corpus()))
         if len(reader) == 10 and not early:
             early.append((reader, reader.find(["d7", "d12"])))
@@ -225,7 +202,7 @@ def test_readers_of_a_folder_that_cannot_be_written(tmp_path, monkeypatch):
         raise OSError(errno.EROFS, "read-only file system")
 
     monkeypatch.setattr(locks, "hold", forbidden)
-    cache = DocumentCache(folder)
+    cache = DocumentStore(folder)
     assert right(cache, corpus()) == 5 and cache.missing == [0, 1, 2, 4]
     assert content(folder) == before
     aside = cache._aside.name
@@ -258,7 +235,7 @@ def test_a_full_disk(tmp_path):
         subprocess.run(["mount", "-o", "remount,size=4m", mount], check=True)
         build(mount / "cache", corpus(N))
         assert readable(mount / "cache") == N
-        shutil.rmtree(next((mount / "cache").glob("catalog-*")))
+        shutil.rmtree(next((mount / "cache").glob("index-*")))
         subprocess.run(["mount", "-o", "remount,ro", mount], check=True)
         assert readable(mount / "cache") == N
     finally:
@@ -275,5 +252,16 @@ def test_a_file_that_may_not_grow(tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert caught.value.errno == errno.EFBIG and not left(tmp_path / "cache")
-    assert right(DocumentCache(tmp_path / "cache"), documents) == 10
+    assert right(DocumentStore(tmp_path / "cache"), documents) == 10
     assert right(build(tmp_path / "cache", documents), documents) == N
+
+
+def test_numbers_seen_before_are_found_in_few_arrays():
+    rng, seen, all_of_them = np.random.default_rng(0), SortedRuns(), set()
+    assert not seen.have(np.arange(3, dtype="<u8")).any()
+    for size in (5, 0, 5, 1, 7, 100, *[5] * 60):
+        values = rng.integers(0, 2_000, size, dtype="<u8")
+        assert seen.have(values).tolist() == [value in all_of_them for value in values.tolist()]
+        seen.add(values)
+        all_of_them.update(values.tolist())
+    assert sum(map(len, seen.runs)) == 5 + 5 + 1 + 7 + 100 + 300 and len(seen.runs) <= 7

@@ -1,0 +1,151 @@
+"""The folder of a document store: its files, and the shards that count.
+
+========================  =============================================================================================
+``pt_meta.json``          What made the states: written first.
+``shard-NNNNN/``          A shard of the corpus that was built: it counts as soon as it is there.
+``end.json``              The size of that corpus: written when a build has seen its end.
+``changes.json``          What was added, replaced and deleted since: one rename makes a whole change count.
+``added-NNNNN/``          A shard that a change wrote: it counts while ``changes.json`` lists it.
+``index-*/``              The small arrays of all shards and the look-up of docnos: made again from the shards.
+========================  =============================================================================================
+"""
+
+import contextlib
+import os
+import re
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyterrier_cascade.store import locks, publish
+from pyterrier_cascade.store.shards import Shard
+
+META, END, CHANGES = "pt_meta.json", "end.json", "changes.json"
+LOCK, CHANGING = ".lock", ".changing"
+"""The first is held for a moment while the index is exchanged, the second throughout a change."""
+BUILT, ADDED = re.compile(r"shard-(\d{5,})"), re.compile(r"added-(\d{5,})")
+
+
+def shard_name(number: int) -> str:
+    """Returns the name of the folder of a built shard."""
+    return f"shard-{number:05d}"
+
+
+def added_name(number: int) -> str:
+    """Returns the name of the folder of a shard that a change wrote."""
+    return f"added-{number:05d}"
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What changed since the build. Every change writes one such record in the place of the one before.
+
+    Attributes:
+        added: The numbers of the added shards, ascending.
+        removed: The numbers of the built shards that :meth:`DocumentStore.compact` wrote anew.
+        dead: The rows of each shard that were deleted or replaced, ascending.
+        next: The number of the next added shard; a number is never given twice. 0 while nothing changed.
+    """
+
+    added: tuple[int, ...] = ()
+    removed: tuple[int, ...] = ()
+    dead: Mapping[int, list[int]] = field(default_factory=dict)
+    next: int = 0
+
+    @classmethod
+    def read(cls, folder: Path) -> "Changes":
+        """Returns the record of a store; an empty one where nothing changed."""
+        try:
+            fields = publish.read_sealed(folder / CHANGES)
+        except FileNotFoundError:
+            return cls()
+        return cls(tuple(fields["added"]), tuple(fields["removed"]), dict(fields["dead"]), fields["next"])
+
+    def _fields(self) -> dict[str, Any]:
+        dead = [[number, rows] for number, rows in sorted(self.dead.items())]
+        return {"added": list(self.added), "removed": list(self.removed), "dead": dead, "next": self.next}
+
+    @property
+    def seal(self) -> str:
+        """The hash of the record, by which it is told from others."""
+        return publish.seal(self._fields())
+
+    def publish(self, folder: Path) -> None:
+        """Makes this record the one of a store."""
+        publish.publish_file(folder / CHANGES, publish.sealed(self._fields()))
+
+
+@dataclass(frozen=True)
+class StoreFolder:
+    """The folder of a store.
+
+    Attributes:
+        path: The folder.
+        meta: The content of its ``pt_meta.json``.
+    """
+
+    path: Path
+    meta: Mapping[str, Any]
+
+    @property
+    def end(self) -> dict[str, int] | None:
+        """The ``n_documents`` and ``n_shards`` of the corpus that was built; None while no build has seen its end."""
+        return publish.read_sealed(self.path / END) if (self.path / END).is_file() else None
+
+    @property
+    def changes(self) -> Changes:
+        """What changed since the build."""
+        return Changes.read(self.path)
+
+    def built(self) -> list[int]:
+        """Returns the numbers of the built shards that are on disk, ascending."""
+        return _numbers(self.path, BUILT)
+
+    def numbers(self, changes: Changes) -> list[int]:
+        """Returns the numbers of the shards that are there and count, ascending.
+
+        Args:
+            changes: What changed since the build.
+        """
+        added = set(_numbers(self.path, ADDED)) & set(changes.added)
+        return sorted((set(self.built()) - set(changes.removed)) | added)
+
+    def missing(self, changes: Changes) -> list[int]:
+        """Returns the numbers of the shards that are known to be missing, ascending."""
+        there, end = self.numbers(changes), self.end
+        n_built = end["n_shards"] if end else max(there, default=-1) + 1
+        return sorted((set(range(n_built)) - set(changes.removed) | set(changes.added)) - set(there))
+
+    def place(self, number: int, changes: Changes) -> Path:
+        """Returns the folder of a shard."""
+        return self.path / (added_name(number) if number in changes.added else shard_name(number))
+
+    def shard(self, number: int, changes: Changes) -> Shard:
+        """Returns a shard, opened."""
+        return Shard(self.place(number, changes), self.meta)
+
+    def shards(self, changes: Changes, numbers: Iterable[int] | None = None) -> dict[int, Shard]:
+        """Returns shards by their numbers, opened; all that count unless numbers are given."""
+        numbers = self.numbers(changes) if numbers is None else numbers
+        return {number: self.shard(number, changes) for number in numbers}
+
+    def alone(self) -> contextlib.AbstractContextManager[None]:
+        """Lets one process at a time exchange the index."""
+        return locks.alone(self.path / LOCK)
+
+    def changing(self) -> contextlib.AbstractContextManager[None]:
+        """Lets one process at a time change the documents."""
+        return locks.alone(self.path / CHANGING)
+
+    def sweep(self, changes: Changes) -> None:
+        """Removes the shards that do not count: those of killed changes, and those that were written anew."""
+        left = [added_name(number) for number in set(_numbers(self.path, ADDED)) - set(changes.added)]
+        left += [shard_name(number) for number in set(self.built()) & set(changes.removed)]
+        for name in left:
+            shutil.rmtree(self.path / name, ignore_errors=True)
+
+
+def _numbers(folder: Path, pattern: re.Pattern) -> list[int]:
+    return sorted(int(match[1]) for name in os.listdir(folder) if (match := pattern.fullmatch(name)))
