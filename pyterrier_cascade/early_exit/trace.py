@@ -1,7 +1,6 @@
 """Traces: the scores of all heads for all candidates, from which any policy follows without the model."""
 
 import json
-import shutil
 from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
@@ -20,6 +19,7 @@ from pyterrier_cascade.early_exit.ranker import EarlyExitRanker, HeadScores, lay
 from pyterrier_cascade.early_exit.sweep import Sweep, swept
 from pyterrier_cascade.early_exit.trace_part import PartScorer, TracePart, text_hashes
 from pyterrier_cascade.pair_ranker import ROWS
+from pyterrier_cascade.store.publish import publish_file, publishing_folder, sweep
 
 META = "pt_meta.json"
 KIND = {"type": "cascade_trace", "format": "npy", "package_hint": "pyterrier_cascade", "version": 2}
@@ -94,21 +94,18 @@ class Trace(pt.Artifact):
     @classmethod
     def _at(cls, path: Path, meta: dict[str, Any]) -> "Trace":
         """Returns the trace at a path, made if it is not there, or raises where another one is there."""
+        if path.is_dir():
+            sweep(path)
         if not (path / META).is_file():
             if path.exists() and (not path.is_dir() or any(path.iterdir())):
                 raise FileExistsError(f"{str(path)!r} exists and is no trace; give another path")
-            path.mkdir(parents=True, exist_ok=True)
-            with pt.io.finalized_open(str(path / META), "t") as file:
-                json.dump(meta, file, indent=1)
+            publish_file(path / META, json.dumps(meta, indent=1).encode())
         trace = cls(path)
         if trace.meta["fingerprint"] != meta["fingerprint"]:
             raise ValueError(
                 f"the trace at {str(path)!r} was made by {trace.meta['ranker']}, whose weights or settings are "
                 f"not those of {meta['ranker']}; give another path, or delete it"
             )
-        # A process that died while it wrote a part left these.
-        for unfinished in path.glob(".part-*.tmp"):
-            shutil.rmtree(unfinished)
         return trace
 
     def _add(self, ranker: EarlyExitRanker, candidates: pd.DataFrame, pool: Any) -> None:
@@ -143,7 +140,8 @@ class Trace(pt.Artifact):
 
     def _keep(self, part: TracePart) -> None:
         if isinstance(self.path, Path):
-            part.save(self.path / f"part-{len(self.parts):05d}")
+            with publishing_folder(self.path / f"part-{len(self.parts):05d}") as folder:
+                part.write(folder)
         else:
             self._parts.append(part)
         self._forget()
@@ -161,10 +159,12 @@ class Trace(pt.Artifact):
         """
         if Path(path).exists():
             raise FileExistsError(f"{str(path)!r} exists; give another path, or delete it")
-        Path(path).mkdir(parents=True)
-        for number, part in enumerate(self.parts):
-            part.save(Path(path) / f"part-{number:05d}")
-        (Path(path) / META).write_text(json.dumps(self.meta, indent=1), encoding="utf-8")
+        with publishing_folder(path) as folder:
+            for number, part in enumerate(self.parts):
+                inner = folder / f"part-{number:05d}"
+                inner.mkdir()
+                part.write(inner)
+            (folder / META).write_text(json.dumps(self.meta, indent=1), encoding="utf-8")
         self.path, self._parts = Path(path), []
         self._forget()
         return self

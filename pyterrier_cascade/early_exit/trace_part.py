@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyterrier as pt
 
 from pyterrier_cascade import frames
 from pyterrier_cascade.early_exit.policy import Policy
@@ -37,14 +36,13 @@ class TracePart:
     scores: np.ndarray
     tokens: np.ndarray
 
-    def save(self, folder: Path) -> None:
-        """Writes a folder that is there whole or not at all."""
-        with pt.io.finalized_directory(str(folder)) as unfinished:
-            for name, value in vars(self).items():
-                if isinstance(value, Strings):
-                    value.save(Path(unfinished), name)
-                else:
-                    np.save(Path(unfinished) / f"{name}.npy", value, allow_pickle=False)
+    def write(self, folder: Path) -> None:
+        """Writes the part's files into a folder."""
+        for name, value in vars(self).items():
+            if isinstance(value, Strings):
+                value.save(folder, name)
+            else:
+                np.save(folder / f"{name}.npy", value, allow_pickle=False)
 
     @classmethod
     def open(cls, folder: Path) -> "TracePart":

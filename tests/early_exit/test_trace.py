@@ -216,7 +216,7 @@ def test_it_goes_on_where_it_stood(cascade, frame, tmp_path, monkeypatch):
     monkeypatch.setattr(Cascade, "head_scores", dies)
     with pytest.raises(KeyboardInterrupt):
         cascade.trace(frame, tmp_path / "trace")
-    (tmp_path / "trace" / ".part-00002.x.tmp").mkdir()
+    (tmp_path / "trace" / ".tmp-0123456789ab-part-00002").mkdir()
     half = Trace(tmp_path / "trace")
     assert 0 < len(half) < sum(SIZES)
     asked.extend([0] * 3)
@@ -226,6 +226,14 @@ def test_it_goes_on_where_it_stood(cascade, frame, tmp_path, monkeypatch):
     assert_frame_equal(whole.results(0.4), cascade.trace(frame).results(0.4), atol=2e-6, rtol=0)
     n_asked = len(asked)
     assert len(cascade.trace(frame, tmp_path / "trace")) == sum(SIZES) and len(asked) == n_asked + 0
+
+
+def test_a_trace_that_was_killed_while_it_began_goes_on(cascade, frame, trace, tmp_path):
+    (tmp_path / "trace").mkdir()
+    (tmp_path / "trace" / ".tmp-0123456789ab-pt_meta.json").write_text("{")
+    kept = cascade.trace(frame, tmp_path / "trace")
+    assert_frame_equal(kept.results(0.4), trace.results(0.4))
+    assert not list((tmp_path / "trace").glob(".*"))
 
 
 def test_questions_are_added(cascade, frame, tmp_path):
