@@ -55,6 +55,22 @@ class DocumentCache(DocumentStore):
                 "something else; encode the corpus with this model, or load the other one"
             )
 
+    def describe(self) -> dict[str, Any]:
+        """Returns what ``python -m pyterrier_cascade info`` prints of the cache; JSON knows all of it."""
+        return {
+            "kind": "document cache",
+            "documents": len(self),
+            "entries": self.n_entries,
+            "tokens": self.n_tokens,
+            "dtype": self.dtype,
+            "width": self.width,
+            "complete": self.complete,
+            "missing_shards": self.missing,
+            "model": self.meta["model"],
+            "parts": self.meta.get("parts", {}),
+            "document_fingerprint": self.meta["fingerprint"],
+        }
+
     @cached_property
     def maker(self) -> "DCBERT":
         """The DC-BERT that made the cache. All rerankers of this object share its weights."""
