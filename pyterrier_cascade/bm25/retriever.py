@@ -124,6 +124,11 @@ class BM25(pt.Artifact, pt.Transformer):
         """The sha256 of documents and settings."""
         return self._index.fingerprint
 
+    def describe(self) -> dict[str, Any]:
+        """Returns what ``python -m pyterrier_cascade info`` prints of the index; JSON knows all of it."""
+        settings = self.settings.as_dict()
+        return {"kind": "BM25 index", "documents": self.n_docs, **settings, "fingerprint": self.fingerprint}
+
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Returns the results of each query: ``qid, query, ..., docno, text, score, rank``.
 

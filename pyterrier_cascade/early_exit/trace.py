@@ -243,6 +243,18 @@ class Trace(pt.Artifact):
         where = f"{str(self.path)!r}, " if isinstance(self.path, Path) else ""
         return f"<Trace {where}{len(self.sizes)} questions, {len(self)} candidates, heads at layers {self.layers}>"
 
+    def describe(self) -> dict[str, Any]:
+        """Returns what ``python -m pyterrier_cascade info`` prints of the trace; JSON knows all of it."""
+        return {
+            "kind": "trace",
+            "questions": len(self.sizes),
+            "candidates": len(self),
+            "heads": list(self.layers),
+            "layers": self.meta["full_layers"],
+            "model": self.meta["ranker"],
+            "fingerprint": self.meta["fingerprint"],
+        }
+
     def __getstate__(self):
         """A trace on disk pickles as its path."""
         return {name: self.__dict__[name] for name in ("path", "meta", "_parts")}

@@ -158,6 +158,18 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
+def describe(folder: Path) -> dict[str, Any]:
+    """Returns what ``python -m pyterrier_cascade info`` prints of the folder: its questions, and its pairs by label."""
+    if not (folder / MANIFEST).is_file():
+        return {"kind": "transfer set", "complete": False}
+    shards = read_manifest(folder)["shards"]
+    found: dict[str, Any] = {"kind": "transfer set", "complete": True, "shards": len(shards)}
+    for part, counter in total_counts(shard["counts"] for shard in shards).items():
+        found[f"{part}_questions"] = counter.pop("questions")
+        found[f"{part}_pairs_by_label"] = dict(sorted(counter.items()))
+    return found
+
+
 def remove_unfinished(folder: Path) -> None:
     """Removes the half-written files of a build that was killed."""
     for path in folder.glob(f"{TEMPORARY}*"):
