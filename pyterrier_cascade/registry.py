@@ -4,7 +4,6 @@ A new reranker is a folder and one line in :data:`RERANKERS`. After a change her
 ``python -c "from pyterrier_cascade import registry; print(registry.stub(), end='')" > pyterrier_cascade/__init__.pyi``.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -123,7 +122,10 @@ def holds(source: str, config: Mapping[str, Any] | None = None) -> Reranker | No
         if one.files is not None and any(folder.glob(one.files)):
             return one
     if config is None and (folder / CONFIG).is_file():
-        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        # Imported here because the command line's help must not wait for pandas.
+        from pyterrier_cascade.text_files import read_json
+
+        config = read_json(folder / CONFIG)
     kind = config.get("model_type") if isinstance(config, Mapping) else None
     return next((one for one in RERANKERS if one.model_type is not None and one.model_type == kind), None)
 
