@@ -175,6 +175,8 @@ def load(
     if scheme is not None:
         module = build(scheme, level, architecture, vectors)
         return HierarchicalModel(module, f"{scheme}({level}) is fresh and knows no words")
+    # A sequential reranker has no config.json of its own, so it is refused before that file is looked for.
+    registry.refuse_others(source, RANKER)
     folder = _folder(source)
     config = json.loads((folder / CONFIG).read_text())
     registry.refuse_others(source, RANKER, config)
