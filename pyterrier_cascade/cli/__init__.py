@@ -1,1 +1,1 @@
-"""The commands of ``python -m pyterrier_cascade``, a file for each; none imports torch before it runs."""
+"""The commands of ``python -m pyterrier_cascade``, one file for each. None imports torch before it runs."""

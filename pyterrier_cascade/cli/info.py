@@ -1,12 +1,16 @@
-"""What lies in a folder."""
+"""The content of a folder."""
 
 import argparse
 import json
 from pathlib import Path
 from typing import IO, Any
 
-HELP = "say what a folder holds: a ranker, an encoder, a document cache, a trace, an index, a transfer set"
+from pyterrier_cascade import registry
+
+HELP = "describe a folder: a ranker, an encoder, a document cache, a trace, an index or a transfer set"
 EXAMPLE = "my-cascade --json"
+ARTIFACT = "pt_meta.json"
+"""The file in which PyTerrier's artifacts say what they are."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -16,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, out: IO[str]) -> None:
-    """Writes what the folder holds."""
+    """Writes the description of a folder."""
     write(described(options.path), out, options.json)
 
 
@@ -25,198 +29,92 @@ def write(found: dict[str, Any], out: IO[str], as_json: bool = False) -> None:
 
     Args:
         found: The description.
-        out: Where to.
-        as_json: As an object instead of lines of name, tab, value.
+        out: The stream to write to.
+        as_json: Whether to write an object instead of lines of name, tab, value.
     """
     if as_json:
         out.write(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
     else:
-        out.writelines(f"{name}\t{_shown(value)}\n" for name, value in found.items())
+        out.writelines(f"{name}\t{_in_words(value)}\n" for name, value in found.items())
 
 
-def _shown(value: Any) -> str:
+def _in_words(value: Any) -> str:
     if isinstance(value, dict):
         return json.dumps(value, ensure_ascii=False)
     if isinstance(value, list):
-        return ", ".join(map(_shown, value))
+        return ", ".join(map(_in_words, value))
     words = {None: "none", True: "yes", False: "no"}
     return words[value] if value is None or isinstance(value, bool) else " ".join(str(value).split())
 
 
 def described(path: str) -> dict[str, Any]:
-    """Returns what a folder holds, all that JSON knows.
+    """Returns the description of a folder; JSON knows all of it.
 
     Args:
         path: The folder.
     """
-    from pyterrier_cascade.cli import models
-    from pyterrier_cascade.datasets.asnq.built_folder import PLAN
+    from pyterrier_cascade.datasets.asnq import built_folder
 
     folder = Path(path)
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {path!r}")
-    if (folder / models.ARTIFACT).is_file():
+    if (folder / ARTIFACT).is_file():
         found = _artifact(folder)
-    elif (folder / PLAN).is_file():
-        found = _transfer_set(folder)
-    elif models.is_sequential(path):
-        found = _sequential(path)
-    elif (folder / "config.json").is_file():
-        kind = models.kind_of(path)
-        found = _encoder(path) if kind == models.ENCODER else _ranker(path, kind)
+    elif (folder / built_folder.PLAN).is_file():
+        found = built_folder.describe(folder)
+    elif (folder / registry.CONFIG).is_file() or registry.holds(path):
+        found = _model(path)
     else:
         raise ValueError(
-            f"{path!r} is nothing that is known here: it has neither {models.ARTIFACT} (a cache, a trace or an index) "
-            f"nor config.json (a model) nor {PLAN} (a transfer set)"
+            f"{path!r} holds nothing that this package writes: there is neither {ARTIFACT} (a cache, a trace or an "
+            f"index) nor {registry.CONFIG} (a model) nor {built_folder.PLAN} (a transfer set)"
         )
     return {**found, "bytes": sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())}
 
 
 def _artifact(folder: Path) -> dict[str, Any]:
+    """Returns the description of an artifact by its own class, which PyTerrier finds among the entry points."""
+    import pyterrier as pt
+
+    from pyterrier_cascade.text_files import read_json
+
+    # An error of PyTerrier about damaged JSON would not name the file.
+    read_json(folder / ARTIFACT)
+    artifact = pt.Artifact.load(str(folder))
+    if not hasattr(artifact, "describe"):
+        raise ValueError(f"{str(folder)!r} holds a {type(artifact).__name__}, which is not of this package")
+    return artifact.describe()
+
+
+def _model(path: str) -> dict[str, Any]:
+    """Returns the description of a ranker or an encoder.
+
+    A ranker that is made of several models has lists: the values of each model in turn.
+    """
     from pyterrier_cascade.cli import models
 
-    kinds = {"dcbert_cache": _cache, "cascade_trace": _trace, "sparse_index": _index}
-    try:
-        kind = json.loads((folder / models.ARTIFACT).read_text(encoding="utf-8")).get("type")
-    except ValueError as error:
-        raise ValueError(f"{str(folder / models.ARTIFACT)!r} is damaged ({error})") from error
-    if kind not in kinds:
-        raise ValueError(f"{str(folder)!r} holds a {kind!r}, which is not of this package")
-    return kinds[kind](folder)
-
-
-def _cache(folder: Path) -> dict[str, Any]:
-    from pyterrier_cascade import DocumentCache
-
-    cache = DocumentCache(folder)
+    reranker = models.held_by(path)
+    if reranker is None:
+        return _encoder(path)
+    ranker = models.load(path, reranker, [])
+    members = ranker.weight_holders()
+    each = [_weights(member.model) for member in members]
+    found = each[0] if members == (ranker,) else {name: [one[name] for one in each] for name in each[0]}
+    loaded = [member.model.loaded for member in members]
     return {
-        "kind": "document cache",
-        "documents": len(cache),
-        "entries": cache.n_entries,
-        "tokens": cache.n_tokens,
-        "dtype": cache.dtype,
-        "width": cache.width,
-        "complete": cache.complete,
-        "missing_shards": cache.missing,
-        "model": cache.meta["model"],
-        "parts": cache.meta.get("parts", {}),
-        "document_fingerprint": cache.meta["fingerprint"],
+        "kind": reranker.command,
+        "trained": all(one.untrained is None for one in loaded),
+        "parameters": sum(one.n_parameters for one in loaded),
+        **found,
     }
 
 
-def _trace(folder: Path) -> dict[str, Any]:
-    from pyterrier_cascade import Trace
-
-    trace = Trace(folder)
+def _weights(checkpoint: Any) -> dict[str, Any]:
+    record = checkpoint.loaded.trained_on
     return {
-        "kind": "trace",
-        "questions": len(trace.sizes),
-        "candidates": len(trace),
-        "heads": list(trace.layers),
-        "layers": trace.meta["full_layers"],
-        "model": trace.meta["ranker"],
-        "fingerprint": trace.meta["fingerprint"],
-    }
-
-
-def _index(folder: Path) -> dict[str, Any]:
-    from pyterrier_cascade import BM25
-
-    index = BM25(folder)
-    return {
-        "kind": "BM25 index",
-        "documents": index.n_docs,
-        **index.settings.as_dict(),
-        "fingerprint": index.fingerprint,
-    }
-
-
-def _transfer_set(folder: Path) -> dict[str, Any]:
-    """Returns the questions and pairs of an ASNQ-like folder, as far as it is built."""
-    from pyterrier_cascade.datasets.asnq.built_folder import MANIFEST, read_manifest, total_counts
-
-    if not (folder / MANIFEST).is_file():
-        return {"kind": "transfer set", "complete": False}
-    shards = read_manifest(folder)["shards"]
-    counts = {}
-    for part, counter in total_counts(shard["counts"] for shard in shards).items():
-        counts[f"{part}_questions"] = counter.pop("questions")
-        counts[f"{part}_pairs_by_label"] = dict(sorted(counter.items()))
-    return {"kind": "transfer set", "complete": True, "shards": len(shards), **counts}
-
-
-def _sequential(path: str) -> dict[str, Any]:
-    from pyterrier_cascade import SequentialReranker
-
-    ranker = SequentialReranker.from_pretrained(path)
-    models = [_ranker(model.model.source, "crossencoder") for model in ranker.models]
-    return {
-        "kind": "sequential",
-        "trained": all(model["trained"] for model in models),
-        "layers": [model["layers"] for model in models],
-        "parameters": sum(model["parameters"] for model in models),
-        "fingerprints": [model["fingerprint"] for model in models],
-    }
-
-
-def _ranker(path: str, kind: str) -> dict[str, Any]:
-    from pyterrier_cascade.cli import models
-
-    ranker = models.load(path, kind, [])
-    model = ranker.model.loaded
-    more = {"crossencoder": _paired, "cascade": _cascade, "dcbert": _dcbert, "hierarchical": _hierarchical}[kind]
-    return {
-        "kind": kind,
-        "trained": model.untrained is None,
-        **more(ranker, model),
-        "parameters": sum(parameter.numel() for parameter in model.module.parameters()),
-        "fingerprint": ranker.model.fingerprint,
-    }
-
-
-def _paired(ranker, model) -> dict[str, Any]:
-    config = model.encoder_config
-    return {
-        "encoder": config.model_type,
-        "layers": model.layers,
-        "full_layers": model.full_layers,
-        "width": config.hidden_size,
-        "heads": [head.layer for head in model.heads],
-        "pooling": model.heads[0].pooling,
-        "tokens": model.length_limit,
-    }
-
-
-def _cascade(ranker, model) -> dict[str, Any]:
-    config = model.module.config
-    return {**_paired(ranker, model), "outputs": config.outputs, "trained_on": config.trained_on or None}
-
-
-def _dcbert(ranker, model) -> dict[str, Any]:
-    config = model.module.config
-    return {
-        "encoder": config.encoder_config().model_type,
-        "layers": model.full_layers,
-        "width": config.encoder_config().hidden_size,
-        "lower_layers": model.lower_layers,
-        "joint_layers": model.joint_layers,
-        "variant": config.variant,
-        "tied": config.tied,
-        "head": config.head,
-        "tokens": model.length_limit,
-        "trained_on": config.trained_on or None,
-        "document_fingerprint": ranker.document_fingerprint(),
-    }
-
-
-def _hierarchical(ranker, model) -> dict[str, Any]:
-    config = model.module.config
-    return {
-        "scheme": config["scheme"],
-        "level": config["level"],
-        "vectors": config["vectors"],
-        "words": len(model.tokenizer.words),
-        "architecture": config["architecture"],
+        **checkpoint.loaded.describe(),
+        "trained_on": None if record is None else record.to_config(),
+        "fingerprint": checkpoint.fingerprint,
     }
 
 

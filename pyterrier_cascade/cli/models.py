@@ -1,84 +1,60 @@
-"""Which ranker a folder holds, and how it is made with the settings of a command line."""
+"""The reranker that a folder holds, and its class with the settings of a command line."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import Any
 
-import pyterrier_cascade
+from pyterrier_cascade import registry
 from pyterrier_cascade.cli import settings
-
-RANKERS = {
-    "crossencoder": "CrossEncoder",
-    "cascade": "Cascade",
-    "dcbert": "DCBERT",
-    "hierarchical": "HierarchicalRanker",
-    "sequential": "SequentialReranker",
-}
-TRAININGS = {
-    "crossencoder": "Training",
-    "cascade": "CascadeTraining",
-    "dcbert": "DCBertTraining",
-    "hierarchical": "HierarchicalTraining",
-}
-MODEL_TYPES = {"cascade_transformer": "cascade", "dc_bert": "dcbert", "hierarchical_ranker": "hierarchical"}
-ENCODER = "encoder"
-OF_DCBERT = ("dcbert", "crossencoder", ENCODER)
-"""What a DC-BERT is, or is made of."""
-ARTIFACT = "pt_meta.json"
+from pyterrier_cascade.registry import Reranker
 
 
-def ranker_class(kind: str) -> type:
-    """Returns the class of a kind of ranker."""
-    return getattr(pyterrier_cascade, RANKERS[kind])
-
-
-def training_class(kind: str) -> type:
-    """Returns the class that says how a kind of ranker is trained."""
-    return getattr(pyterrier_cascade, TRAININGS[kind])
-
-
-def is_sequential(source: str) -> bool:
-    """Returns whether a folder is that of a sequential reranker: one of models."""
-    return any(Path(source).glob("layers-*/config.json"))
-
-
-def kind_of(source: str) -> str:
-    """Returns the kind of the ranker in a folder or on the Hub; ``"encoder"`` for a model without a classifier."""
-    if is_sequential(source):
-        return "sequential"
-    from transformers import PretrainedConfig
-
+def held_by(source: str) -> Reranker | None:
+    """Returns the reranker in a folder or on the Hub; None for an encoder, a model without a classifier."""
     from pyterrier_cascade.checkpoint import check_folder
+    from pyterrier_cascade.encoder.pretrained import config_fields
 
     check_folder(source)
-    if Path(source).is_dir() and not (Path(source) / "config.json").is_file():
-        raise FileNotFoundError(f"{source!r} holds no model: it has no config.json")
+    if (found := registry.holds(source)) is not None:
+        return found
+    if Path(source).is_dir() and not (Path(source) / registry.CONFIG).is_file():
+        raise FileNotFoundError(f"{source!r} holds no model: it has no {registry.CONFIG}")
     try:
-        config, _ = PretrainedConfig.get_config_dict(source)
+        config = config_fields(source)
     except OSError as error:
         raise OSError(f"{source!r} is neither a folder nor a model on the Hub that can be read: {error}") from error
-    if config.get("model_type") in MODEL_TYPES:
-        return MODEL_TYPES[config["model_type"]]
-    classifies = "ForSequenceClassification" in "".join(config.get("architectures") or [])
-    return "crossencoder" if classifies else ENCODER
+    if "ForSequenceClassification" in "".join(config.get("architectures") or []):
+        return registry.by_command("crossencoder")
+    return registry.holds(source, config)
 
 
-def load(source: str, kind: str, given: Sequence[str], skip: Sequence[str] = (), **more):
-    """Returns a ranker; its weights are read when they are needed.
+def refuse_unless_dcbert(source: str, found: Reranker | None) -> None:
+    """Raises unless a model is a DC-BERT, or an encoder or a cross-encoder, of which one can be made.
+
+    Args:
+        source: The folder or the Hub name.
+        found: The reranker in it, as :func:`held_by` returns it.
+    """
+    if found is not None and found.name not in ("DCBERT", "CrossEncoder"):
+        raise ValueError(
+            f"a document cache needs a DC-BERT, but {source!r} holds a {found.name}; give a DC-BERT, or an encoder to "
+            "make one of"
+        )
+
+
+def load(source: str, found: Reranker, given: Sequence[str], skip: Collection[str] = (), **more: Any) -> Any:
+    """Returns a ranker; its weights are read when they are first needed.
 
     Args:
         source: A folder or a Hub name.
-        kind: One of :data:`RANKERS`.
+        found: The reranker to make of it.
         given: Settings, ``NAME=VALUE``.
-        skip: Settings that have no use here.
-        **more: Further settings, those alone that the class has.
+        skip: Settings that have no use in a command.
+        **more: Further settings; those that the class does not take are left out.
     """
-    cls = ranker_class(kind)
-    functions = (cls.from_pretrained, cls)
-    known = settings.declared(*functions, skip=settings.ELSEWHERE.union(skip))
-    if kind == "hierarchical":
-        from pyterrier_cascade.hierarchical.ranker import FRESH
-
-        known = {name: hint for name, hint in known.items() if name not in FRESH}
-    every = settings.declared(*functions, skip=frozenset())
-    more = {name: value for name, value in more.items() if name in every}
+    cls = found.cls
+    # The weights decide some arguments of the constructor, such as the scheme of a hierarchical ranker.
+    decided = set(cls.setting_names()) - set(cls.defaults())
+    known = settings.declared(cls.from_pretrained, cls, skip=settings.ELSEWHERE | decided | set(skip))
+    more = {name: value for name, value in more.items() if name in cls.setting_names()}
     return cls.from_pretrained(source, **settings.parsed(given, known, "--with"), **more)

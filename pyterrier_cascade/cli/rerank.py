@@ -1,24 +1,28 @@
 """Reranking a run or a table of candidates."""
 
 import argparse
-from typing import IO
+from typing import IO, Any
 
+from pyterrier_cascade import registry
 from pyterrier_cascade.cli import arguments
 
-HELP = "rerank a TREC run or a TSV of candidates"
+HELP = "rerank a TREC run or a TSV file of candidates"
 EXAMPLE = "my-cascade --run bm25.run --topics topics.tsv --docs docs.tsv --with alpha=0.4 > reranked.run"
-KINDS = ("crossencoder", "cascade", "dcbert", "hierarchical", "sequential")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
     parser.add_argument("model", metavar="MODEL", help="the folder of a ranker, or its name on the Hub")
-    parser.add_argument("--kind", choices=KINDS, help="what it is; needed of a bare encoder only")
+    parser.add_argument(
+        "--kind",
+        choices=[one.command for one in registry.RERANKERS],
+        help="the kind of the ranker; only an encoder without a classifier needs it",
+    )
     parser.add_argument("--cache", metavar="FOLDER", help="a document cache of this DC-BERT; no texts are needed then")
-    arguments.settings(parser, "the ranker")
+    arguments.add_settings(parser, "the ranker")
     parser.add_argument("--format", choices=("trec", "tsv"), default="trec", help="of the output; trec by default")
     parser.add_argument("--tag", default="pyterrier_cascade", help="the name of the run in a TREC run")
-    arguments.candidates(parser)
+    arguments.add_candidates(parser)
 
 
 def run(options: argparse.Namespace, out: IO[str]) -> None:
@@ -29,14 +33,12 @@ def run(options: argparse.Namespace, out: IO[str]) -> None:
 
     if options.tag.split() != [options.tag]:
         raise ValueError(f"--tag {options.tag!r}: give one word")
-    ranker = _cached(options) if options.cache else _ranker(options)
-    needs_text = not options.cache or ranker.missing == "encode"
+    ranker, field = _cached(options) if options.cache else _uncached(options)
     columns = ["qid", "docno", "rank", "score", *(["exit_layer"] if "exit_layer" in ranker.new_columns() else [])]
     if options.format == "tsv":
         out.write("\t".join(columns) + "\n")
-    field = ranker.dcbert().text_field if options.cache else ranker.text_field
-    frames = candidates.read(options, field if needs_text else None)
-    total = None if options.quiet else candidates.number(options)
+    frames = candidates.read(options, field)
+    total = None if options.quiet else candidates.count(options)
     with pt.tqdm(total=total, desc="reranking", unit=" candidates", disable=options.quiet) as bar:
         for frame in frames:
             results = ranker(frame)
@@ -48,29 +50,38 @@ def run(options: argparse.Namespace, out: IO[str]) -> None:
             bar.update(len(frame))
 
 
-def _ranker(options: argparse.Namespace):
+def _uncached(options: argparse.Namespace) -> tuple[Any, str]:
+    """Returns the ranker, and the column with the text that it reads."""
     from pyterrier_cascade.cli import models
 
-    kind = options.kind or models.kind_of(options.model)
-    if kind == models.ENCODER:
+    found = _found(options)
+    if found is None:
         raise ValueError(
             f"{options.model!r} is an encoder without a head, whose scores would mean nothing: train a ranker on it, "
             "or give --kind dcbert --with interaction=late, which needs no training"
         )
-    return models.load(options.model, kind, options.settings)
+    ranker = models.load(options.model, found, options.settings)
+    return ranker, ranker.text_field
 
 
-def _cached(options: argparse.Namespace):
-    """Returns what ranks by a cache; the settings are its own, and those that make a DC-BERT of an encoder."""
+def _cached(options: argparse.Namespace) -> tuple[Any, str | None]:
+    """Returns the ranker over a cache, and the column with the text of missing documents if it reads them.
+
+    The settings are those of :class:`~pyterrier_cascade.CachedRanker`, and those that make a DC-BERT of an encoder.
+    """
     from pyterrier_cascade import DCBERT, CachedRanker, DocumentCache
     from pyterrier_cascade.cli import models, settings
 
-    kind = options.kind or models.kind_of(options.model)
-    if kind not in models.OF_DCBERT:
-        raise ValueError(f"--cache is for a DC-BERT, but {options.model!r} is a {kind}")
+    models.refuse_unless_dcbert(options.model, _found(options))
     own = settings.declared(CachedRanker, skip=settings.ELSEWHERE | {"cache"})
     parts = settings.declared(DCBERT.from_pretrained)
     given = settings.parsed(options.settings, own | parts, "--with")
     model = DCBERT.from_pretrained(options.model, **{name: given[name] for name in parts if name in given})
-    cache = DocumentCache(options.cache)
-    return cache.reranker(model, **{name: given[name] for name in own if name in given})
+    ranker = DocumentCache(options.cache).reranker(model, **{name: given[name] for name in own if name in given})
+    return ranker, ranker.dcbert().text_field if ranker.missing == "encode" else None
+
+
+def _found(options: argparse.Namespace) -> registry.Reranker | None:
+    from pyterrier_cascade.cli import models
+
+    return registry.by_command(options.kind) if options.kind else models.held_by(options.model)

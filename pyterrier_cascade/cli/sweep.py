@@ -1,16 +1,13 @@
 """Quality and cost of a cascade under many settings."""
 
 import argparse
-import warnings
 from collections.abc import Sequence
-from typing import IO
+from typing import IO, Any
 
 from pyterrier_cascade.cli import arguments
 
 HELP = "measure a cascade under many settings of alpha, from scores that are computed once"
 EXAMPLE = 'my-cascade --candidates dev.tsv --qrels dev.qrels --measures "AP P@1" --max-cost 0.6'
-OURS = ("RelativeCost", "RelativeTokenCost", "Survival")
-PLAN = ("plan", "batch_size", "rounding", "exited")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,59 +18,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--measures", nargs="+", default=["AP"], metavar="MEASURE", help="such as AP P@1; AP by default"
     )
     parser.add_argument("--alphas", nargs="+", metavar="ALPHA", help="such as 0.3 0.6,0.4,0,0; a grid by default")
-    parser.add_argument("--trace", metavar="FOLDER", help="keep the scores there; what is there is not computed again")
+    parser.add_argument("--trace", metavar="FOLDER", help="keep the scores there, and use the scores that are there")
     one = parser.add_mutually_exclusive_group()
     one.add_argument("--pareto", action="store_true", help="print the settings that no other beats")
     one.add_argument("--max-cost", type=float, metavar="SHARE", help="print the best setting that costs no more")
     one.add_argument("--max-loss", type=float, metavar="VALUE", help="print the cheapest setting that loses no more")
-    arguments.settings(parser, "the cascade")
-    arguments.candidates(parser)
+    arguments.add_settings(parser, "the cascade")
+    arguments.add_candidates(parser)
 
 
 def run(options: argparse.Namespace, out: IO[str]) -> None:
     """Writes a table of settings, measures and costs."""
+    from pyterrier_cascade.checks import warn_user
     from pyterrier_cascade.cli import data
+    from pyterrier_cascade.measures.names import parse_measures
 
-    measures = [measure(name) for given in options.measures for name in given.split()]
+    measures = parse_measures(name for given in options.measures for name in given.split())
     alphas = None if options.alphas is None else [alpha(text) for text in options.alphas]
     judged = _qrels(options)
-    trace, plan, qids = _traced(options)
+    trace, policy, qids = _traced(options)
     asked = judged["qid"].isin(qids)
     if not asked.all() and asked.any():
         n_judged = judged["qid"].nunique()
-        warnings.warn(
-            f"{n_judged - judged['qid'][asked].nunique()} of {n_judged} judged questions have no candidates here and "
-            "are not measured",
-            stacklevel=1,
-        )
+        n_unasked = n_judged - judged["qid"][asked].nunique()
+        warn_user(f"{n_unasked} of {n_judged} judged questions have no candidates here and are not measured")
         judged = judged[asked]
-    sweep = trace.sweep(judged, measures, alphas, **plan)
+    sweep = trace.sweep(judged, measures, alphas, **policy)
     frame = sweep.frame
     if options.pareto:
         frame = sweep.pareto()
     elif options.max_cost is not None or options.max_loss is not None:
         frame = sweep.best(max_cost=options.max_cost, max_loss=options.max_loss).to_frame().T
     data.write_table(frame, out)
-
-
-def measure(name: str):
-    """Returns the measure of a name: one of ir-measures, or of ours."""
-    import ir_measures
-
-    from pyterrier_cascade import measures
-
-    ours, _, cutoff = name.partition("@")
-    try:
-        if ours in OURS:
-            found = getattr(measures, ours)
-            found = found @ int(cutoff) if cutoff else found
-        else:
-            found = ir_measures.parse_measure(name)
-    except (NameError, ValueError, SyntaxError) as error:
-        raise ValueError(f"--measures {name}: {error}") from error
-    if lacking := [name for name, of in found.SUPPORTED_PARAMS.items() if of.required and name not in found.params]:
-        raise ValueError(f"--measures {name}: it needs a {lacking[0]}, as in {name}@10")
-    return found
 
 
 def alpha(text: str) -> float | tuple[float, ...]:
@@ -88,35 +64,43 @@ def alpha(text: str) -> float | tuple[float, ...]:
 
 def _qrels(options: argparse.Namespace):
     from pyterrier_cascade.cli import data
+    from pyterrier_cascade.text_files import read_qrels
 
     if options.qrels:
-        return data.qrels(options.qrels)
+        return read_qrels(options.qrels)
     if not options.dataset:
         raise ValueError("no judgements; give --qrels, or a --dataset that has them")
     return data.dataset(options.dataset, options.folder).get_qrels()
 
 
-def _traced(options: argparse.Namespace):
-    """Returns the trace, what it is swept with besides alpha, and the questions that are meant."""
+def _traced(options: argparse.Namespace) -> tuple[Any, dict[str, Any], Any]:
+    """Returns the trace, the settings of its policy that stay the same, and the ids of the questions to measure."""
+    from dataclasses import asdict, fields
     from pathlib import Path
 
     import pandas as pd
 
     from pyterrier_cascade import Trace
     from pyterrier_cascade.cli import candidates, models, settings
+    from pyterrier_cascade.early_exit.policy import Policy
+    from pyterrier_cascade.early_exit.ranker import EarlyExitRanker
+    from pyterrier_cascade.early_exit.trace import META
 
-    if (Path(options.model) / models.ARTIFACT).is_file():
+    # A sweep tries many values of the settings that drop candidates.
+    swept = {one.name for one in fields(Policy) if "rule" in one.metadata}
+    if (Path(options.model) / META).is_file():
         if options.run or options.candidates or options.trace:
             raise ValueError(f"{options.model!r} is a trace, which has its candidates; leave them out")
-        known = {name: hint for name, hint in settings.declared(Trace.sweep).items() if name in PLAN}
+        known = settings.declared(Policy, skip=settings.ELSEWHERE | swept)
         trace = Trace(options.model)
         return trace, settings.parsed(options.settings, known, "--with"), trace.qids
-    kind = models.kind_of(options.model)
-    if kind not in ("cascade", "sequential"):
-        raise ValueError(f"{options.model!r} is a {kind}; only a cascade has settings to sweep")
-    cascade = models.load(options.model, kind, options.settings, skip=["alpha", "counts"], verbose=not options.quiet)
+    found = models.held_by(options.model)
+    if found is None or not issubclass(found.cls, EarlyExitRanker):
+        held = "an encoder" if found is None else f"a {found.name}"
+        raise ValueError(f"{options.model!r} holds {held}; only a cascade has settings to sweep")
+    cascade = models.load(options.model, found, options.settings, skip=swept, verbose=not options.quiet)
     blocks = list(candidates.read(options, cascade.text_field))
     if not blocks:
         raise ValueError("there are no candidates to score")
     given = pd.concat(blocks, ignore_index=True)
-    return cascade.trace(given, options.trace), {name: getattr(cascade, name) for name in PLAN}, given["qid"].unique()
+    return cascade.trace(given, options.trace), asdict(cascade.policy), given["qid"].unique()

@@ -3,9 +3,10 @@ from types import SimpleNamespace
 import pytest
 
 from pyterrier_cascade import DCBERT, Cascade, HierarchicalArchitecture, HierarchicalRanker, HierarchicalTraining
-from pyterrier_cascade.__main__ import main
+from pyterrier_cascade.cli.main import main
+from pyterrier_cascade.model import TrainedOn
 from tests import tiny
-from tests.cli.cli_lists import CANDIDATES, write_lists
+from tests.cli.lists import CANDIDATES, write_lists
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def cascade(encoder, tmp_path_factory) -> str:
     for head in module.heads:
         for linear in head[::3]:
             linear.weight.data *= 20
-    module.config.trained_on = {"data": "made up", "questions": 1, "candidates": 2, "positives": 1, "training": "-"}
+    ranker.model.loaded.mark_trained(TrainedOn(1, 2, 1, "-", data="made up"))
     return _saved(ranker, tmp_path_factory)
 
 
@@ -57,7 +58,7 @@ def cascade(encoder, tmp_path_factory) -> str:
 def dcbert(encoder, tmp_path_factory) -> str:
     """A DC-BERT that counts as trained."""
     ranker = DCBERT.from_pretrained(encoder, joint_layers=2)
-    ranker.model.loaded.module.config.trained_on = {"questions": 1}
+    ranker.model.loaded.mark_trained(TrainedOn(1, 2, 1, "-"))
     return _saved(ranker, tmp_path_factory)
 
 

@@ -5,8 +5,7 @@ import pytest
 from ir_measures import AP, P
 
 from pyterrier_cascade import Cascade, RelativeTokenCost, Survival
-from pyterrier_cascade.cascade.ranker import Cascade as Ranker
-from tests.cli.cli_lists import CANDIDATES, table, tsv
+from tests.cli.lists import CANDIDATES, table, tsv
 
 QRELS = CANDIDATES[["qid", "docno", "label"]]
 GIVEN = CANDIDATES.drop(columns=["label", "rank"])
@@ -32,13 +31,13 @@ def argv(cascade, lists, *more):
 
 
 def test_a_table(cli, cascade, lists, trace):
-    more = ["--measures", "AP P@1", "RelativeTokenCost", "Survival@3", "--alphas", "0", "0.4", "0.6,0.25"]
+    more = ["--measures", "map P@1", "RelativeTokenCost", "Survival@3", "--alphas", "0", "0.4", "0.6,0.25"]
     measures = [AP, P @ 1, RelativeTokenCost, Survival @ 3]
     done = cli(*argv(cascade, lists, *more))
     expected = trace.sweep(QRELS, measures, [0.0, 0.4, (0.6, 0.25)]).frame
     assert swept(done) == rows(expected) and done.err == ""
     assert done.lines[0] == "alpha\tAP\tP@1\tRelativeTokenCost\tSurvival@3\tRelativeCost"
-    # What is printed can be given to rerank.
+    # The printed alpha is a valid setting of rerank.
     assert (
         cli("rerank", cascade, "--candidates", lists.candidates, f"--with=alpha={swept(done)[-1]['alpha']}").code == 0
     )
@@ -63,7 +62,7 @@ def test_settings_of_the_cascade(cli, cascade, lists, trace):
 
 def test_a_trace_is_kept_and_needs_no_model(cli, refused, cascade, lists, tmp_path, monkeypatch):
     expected = swept(cli(*argv(cascade, lists, "--trace", tmp_path / "trace", "--alphas", "0.5")))
-    monkeypatch.setattr(Ranker, "judge", None)
+    monkeypatch.setattr(Cascade, "head_scores", None)
     assert swept(cli(*argv(cascade, lists, "--trace", tmp_path / "trace", "--alphas", "0.5"))) == expected
     assert swept(cli("sweep", tmp_path / "trace", "--qrels", lists.qrels, "--alphas", "0.5")) == expected
     planned = ["sweep", tmp_path / "trace", "--qrels", lists.qrels, "--alphas", "0.5", "--with", "plan=1,3"]
@@ -74,7 +73,7 @@ def test_a_trace_is_kept_and_needs_no_model(cli, refused, cascade, lists, tmp_pa
 
 
 def test_only_the_given_questions_are_measured(cli, cascade, lists, trace, tmp_path):
-    """Whatever else the judgements and a kept trace hold; of these judgements are said."""
+    """Judgements of further questions, and further questions of a kept trace, are left out with a warning."""
     few = CANDIDATES[CANDIDATES["qid"].isin(CANDIDATES["qid"].unique()[:2])]
     given = few.drop(columns=["label", "rank"])
     expected = Cascade.from_pretrained(cascade).trace(given).sweep(few[["qid", "docno", "label"]], [AP], [0.4]).frame
@@ -95,23 +94,32 @@ def test_progress(cli, cascade, lists):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (["--measures", "MAPP"], "--measures MAPP: measure not found: MAPP"),
-        (["--measures", "Survival@x"], "--measures Survival@x: invalid literal"),
-        (["--measures", "AP P"], "--measures P: it needs a cutoff, as in P@10"),
-        (["--measures", "Survival"], "--measures Survival: it needs a cutoff, as in Survival@10"),
+        (["--measures", "MAPP"], "there is no measure 'MAPP' (did you mean"),
+        (["--measures", "Survival@x"], "there is no measure 'Survival@x'"),
+        (["--measures", "AP P"], "the measure 'P' needs a cutoff; write, for example, 'P@10'"),
+        (["--measures", "Survival"], "the measure 'Survival' needs a cutoff; write, for example, 'Survival@10'"),
         (["--alphas", "0.3,x"], "--alphas 0.3,x: give a number, or one for each head with commas between"),
         (["--alphas", "1.3"], "alpha=1.3 is not a fraction to drop"),
         (["--alphas", "0.1,0.2,0.3"], "alpha=(0.1, 0.2, 0.3) has 3 values, but 2 heads drop candidates"),
         (["--max-cost", "0.01"], "no setting costs 0.01 or less"),
         (["--max-cost", "0.5", "--pareto"], "argument --pareto: not allowed with argument --max-cost"),
         (["--with", "alpha=0.3"], "--with has no 'alpha'; there are"),
+        (["--with", "roundin=nearest"], "--with has no 'roundin' (did you mean 'rounding'?); there are batch_size"),
     ],
 )
 def test_errors(refused, cascade, lists, given, message):
     assert refused(*argv(cascade, lists)[:-1], *given).startswith(message)
 
 
-def test_errors_of_what_is_given(refused, cascade, tiny_bert, lists):
-    assert "is a crossencoder; only a cascade" in refused(*argv(tiny_bert, lists)[:-1])
-    assert refused(*argv(cascade, lists)[:4]) == "no judgements; give --qrels, or a --dataset that has them"
-    assert refused("sweep", cascade, "--qrels", lists.qrels).startswith("no candidates; give --run")
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["{bert}", "--candidates", "{candidates}", "--qrels", "{qrels}"], "holds a CrossEncoder; only a cascade has"),
+        (["{encoder}", "--candidates", "{candidates}", "--qrels", "{qrels}"], "holds an encoder; only a cascade has"),
+        (["{cascade}", "--candidates", "{candidates}"], "no judgements; give --qrels, or a --dataset that has them"),
+        (["{cascade}", "--qrels", "{qrels}"], "no candidates; give --run, --candidates, or a --dataset"),
+    ],
+)
+def test_errors_of_what_is_given(refused, cascade, encoder, tiny_bert, lists, given, message):
+    known = {**vars(lists), "bert": tiny_bert, "cascade": cascade, "encoder": encoder}
+    assert message in refused("sweep", *(one.format(**known) for one in given))

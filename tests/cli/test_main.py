@@ -1,4 +1,4 @@
-"""What holds for all commands: streams, exit codes, errors in one line, help without torch."""
+"""All commands: streams, exit codes, errors in one line, help without torch."""
 
 import os
 import subprocess
@@ -8,9 +8,9 @@ import warnings
 import pytest
 
 from pyterrier_cascade import CrossEncoder
-from pyterrier_cascade.__main__ import COMMANDS, main
 from pyterrier_cascade.cli import info
-from tests.cli.cli_lists import CANDIDATES
+from pyterrier_cascade.cli.main import COMMANDS, main
+from tests.cli.lists import CANDIDATES
 
 PROGRAM = [sys.executable, "-m", "pyterrier_cascade"]
 
@@ -18,7 +18,7 @@ PROGRAM = [sys.executable, "-m", "pyterrier_cascade"]
 def test_help_is_short_and_needs_nothing_heavy():
     heavy = ("torch", "transformers", "pandas", "numpy", "pyterrier")
     code = (
-        "import sys; from pyterrier_cascade.__main__ import main\n"
+        "import sys; from pyterrier_cascade.cli.main import main\n"
         f"codes = [main([*command, '--help']) for command in ([], *([name] for name in {COMMANDS}))]\n"
         f"print(codes, [name for name in {heavy} if name in sys.modules], file=sys.stderr)"
     )
@@ -31,7 +31,7 @@ def test_help_is_short_and_needs_nothing_heavy():
 def test_each_example_is_one_that_the_parser_takes(cli, name):
     import shlex
 
-    from pyterrier_cascade.__main__ import parser
+    from pyterrier_cascade.cli.main import parser
 
     (example,) = (line for line in cli(name, "--help").lines if line.startswith("  python -m"))
     assert len(cli(name, "--help").lines) < 50
@@ -97,7 +97,7 @@ def test_warnings_are_one_line(cli, monkeypatch):
 
 
 def test_in_a_pipe(tiny_bert, lists, tmp_path):
-    """A run comes in and a run goes out, in UTF-8 whatever the system's own encoding, with the ranker's own scores."""
+    """The output is UTF-8, whatever the encoding of the system, and has the scores of the ranker."""
     argv = ["rerank", tiny_bert, "--run", "-", "--topics", lists.topics, "--docs", lists.docs]
     environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
     done = subprocess.run(
@@ -115,7 +115,7 @@ def test_in_a_pipe(tiny_bert, lists, tmp_path):
 @pytest.mark.skipif(os.name != "posix", reason="needs POSIX pipes")
 def test_a_broken_pipe_ends_quietly(tmp_path):
     (tmp_path / "plan.json").write_text("{}")
-    # What is buffered is what Python would flush, and complain about, at its end.
+    # Python flushes its buffer at the end, and would complain then.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen([*PROGRAM, "info", tmp_path], env=environment, **pipes) as process:

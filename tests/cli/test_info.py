@@ -1,19 +1,19 @@
-"""``info``: what lies in a folder, whichever of ours it is."""
+"""``info``: the descriptions of all folders that the package writes."""
 
 import json
 
 import pytest
 
-from pyterrier_cascade import BM25, DCBERT, Cascade, CrossEncoder, SequentialReranker
+from pyterrier_cascade import BM25, DCBERT, Cascade, CrossEncoder, SequentialReranker, registry
 from pyterrier_cascade.datasets.asnq import NaturalQuestions, build
 from tests import tiny
-from tests.cli.cli_lists import CANDIDATES
+from tests.cli.lists import CANDIDATES
 from tests.few_docs import DOCS
 
 
 @pytest.fixture
 def info(cli):
-    """Returns what is said of a folder, which must be the same in both forms."""
+    """Returns the description of a folder, after a check that both forms of the output agree."""
 
     def run(path) -> dict:
         done = cli("info", path, "--json")
@@ -25,6 +25,13 @@ def info(cli):
         return found
 
     return run
+
+
+@pytest.fixture
+def saved_rankers(tiny_bert, cascade, dcbert, hierarchical, encoder, tmp_path) -> dict[str, str]:
+    SequentialReranker.from_pretrained(encoder, layers=[1, 2]).save_pretrained(str(tmp_path / "sequential"))
+    one_of_each = {"CrossEncoder": tiny_bert, "Cascade": cascade, "DCBERT": dcbert, "HierarchicalRanker": hierarchical}
+    return one_of_each | {"SequentialReranker": str(tmp_path / "sequential")}
 
 
 def parameters(ranker) -> int:
@@ -43,6 +50,7 @@ def test_a_cross_encoder(info, tiny_bert):
         "heads": [2],
         "pooling": "cls",
         "tokens": 512,
+        "trained_on": None,
         "parameters": parameters(ranker),
         "fingerprint": ranker.model.fingerprint,
     }
@@ -90,8 +98,9 @@ def test_a_sequential_reranker(info, encoder, tmp_path):
     SequentialReranker.from_pretrained(encoder, layers=[1, 2]).save_pretrained(str(tmp_path))
     found = info(tmp_path)
     first = CrossEncoder.from_pretrained(str(tmp_path / "layers-01"))
-    assert (found["kind"], found["layers"], len(found["fingerprints"])) == ("sequential", [1, 2], 2)
-    assert found["fingerprints"][0] == first.model.fingerprint and found["parameters"] > 2 * parameters(first)
+    assert (found["kind"], found["trained"], found["layers"]) == ("sequential", False, [1, 2])
+    assert found["parameters"] > 2 * parameters(first) and found["trained_on"] == [None, None]
+    assert found["fingerprint"][0] == first.model.fingerprint and len(found["fingerprint"]) == 2
 
 
 def test_a_bare_encoder(info, encoder):
@@ -155,12 +164,33 @@ def test_a_transfer_set(info, tmp_path):
     assert info(tmp_path / "built") == {"kind": "transfer set", "complete": False}
 
 
-def test_errors(refused, tmp_path, tiny_bert):
+def test_there_is_no_folder(refused, tmp_path):
     assert refused("info", tmp_path / "nowhere") == f"there is no folder {str(tmp_path / 'nowhere')!r}"
-    assert refused("info", tmp_path).startswith(f"{str(tmp_path)!r} is nothing that is known here")
-    (tmp_path / "pt_meta.json").write_text('{"type": "dense_index"}')
-    assert refused("info", tmp_path).endswith("holds a 'dense_index', which is not of this package")
-    (tmp_path / "pt_meta.json").write_text("{")
-    assert "pt_meta.json' is damaged (" in refused("info", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({}, "'{folder}' holds nothing that this package writes: there is neither pt_meta.json"),
+        ({"pt_meta.json": '{"type": "dense_index"}'}, "type=dense_index"),
+        ({"pt_meta.json": "{"}, "pt_meta.json, line 1: not JSON"),
+        ({"pt_meta.json": "{}", "config.json": "{}"}, "type=(unknown)"),
+        ({"config.json": "{"}, "config.json, line 1: not JSON"),
+    ],
+)
+def test_folders_of_others(refused, tmp_path, files, message):
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+    assert message.format(folder=tmp_path) in refused("info", tmp_path)
+
+
+def test_a_classifier_of_five_classes(refused, tmp_path):
     five = tiny.save(tmp_path / "five", outputs=5)
     assert "tells 5 classes apart; a reranker needs a head of 1 or 2 outputs" in refused("info", five)
+
+
+@pytest.mark.parametrize("one", registry.RERANKERS, ids=lambda one: one.name)
+def test_every_reranker_describes_itself(info, saved_rankers, one):
+    """``info`` has no list of rankers: a new one that is in the registry is told by its ``describe()``."""
+    found = info(saved_rankers[one.name])
+    assert found["kind"] == one.command and {"trained", "trained_on", "parameters", "fingerprint"} < set(found)

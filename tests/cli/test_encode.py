@@ -1,8 +1,10 @@
-"""``encode``: the cache that the DC-BERT's own ``encode`` makes."""
+"""``encode``: it makes the same cache as the DC-BERT's own ``encode``."""
+
+import pytest
 
 from pyterrier_cascade import DCBERT, DocumentCache
 from pyterrier_cascade.cli.encode import shards
-from tests.cli.cli_lists import CANDIDATES
+from tests.cli.lists import CANDIDATES
 
 DOCUMENTS = CANDIDATES[["docno", "text"]].to_dict("records")
 
@@ -53,7 +55,7 @@ def test_damage_is_found(refused, dcbert, lists, tmp_path):
 
 
 def test_of_a_bare_encoder_and_a_data_set(cli, encoder, tmp_path, monkeypatch):
-    """Late interaction needs no more."""
+    """Late interaction needs no training."""
     from pyterrier_cascade.cli import data
 
     corpus = type("Own", (), {"get_corpus_iter": lambda self, verbose: iter(DOCUMENTS)})()
@@ -64,16 +66,19 @@ def test_of_a_bare_encoder_and_a_data_set(cli, encoder, tmp_path, monkeypatch):
     assert len(reranker(CANDIDATES.drop(columns="text"))) == 30
 
 
-def test_errors(refused, cascade, dcbert, lists, tmp_path):
-    out = ["--output", tmp_path / "cache"]
-    assert refused("encode", dcbert, *out) == "give the documents by either --docs or --dataset"
-    assert refused("encode", cascade, "--docs", lists.docs, *out).endswith(
-        "give a DC-BERT, or an encoder to make one of"
-    )
-    message = refused("encode", dcbert, "--docs", lists.docs, "--with", "interaction=late", *out)
-    assert message.startswith("--with has no 'interaction'; there are device, document_length")
-    message = refused("encode", dcbert, "--docs", lists.docs, "--shard-size", "0", *out)
-    assert message == "shard_size is 0; give a whole number of 1 or more"
-    assert not (tmp_path / "cache").exists()
-    message = refused("encode", dcbert, "--docs", lists.topics.parent / "nowhere", *out)
-    assert message.endswith("nowhere: No such file or directory")
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["{dcbert}"], "give the documents by either --docs or --dataset"),
+        (["{cascade}", "--docs", "{docs}"], "holds a Cascade; give a DC-BERT, or an encoder to make one of"),
+        (["{dcbert}", "--docs", "{docs}", "--with", "interaction=late"], "--with has no 'interaction'"),
+        (["{dcbert}", "--docs", "{docs}", "--with", "pasages=max"], "(did you mean 'passages'?); there are device"),
+        (["{dcbert}", "--docs", "{docs}", "--shard-size", "0"], "shard_size is 0; give a whole number of 1 or more"),
+        (["{dcbert}", "--docs", "{docs}", "--dtype", "fp8"], "dtype must be one of fp16, int8, not 'fp8'"),
+        (["{dcbert}", "--docs", "nowhere"], "nowhere: No such file or directory"),
+    ],
+)
+def test_errors(refused, cascade, dcbert, lists, tmp_path, argv, message):
+    known = {**vars(lists), "cascade": cascade, "dcbert": dcbert}
+    found = refused("encode", *(one.format(**known) for one in argv), "--output", tmp_path / "cache")
+    assert message in found and not (tmp_path / "cache").exists()

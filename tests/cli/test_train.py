@@ -1,4 +1,4 @@
-"""``train``: what it saves is what the ranker's own ``fit_candidates`` makes."""
+"""``train``: it saves the weights that the ranker's own ``fit_candidates`` makes."""
 
 import json
 from pathlib import Path
@@ -15,12 +15,13 @@ from pyterrier_cascade import (
     HierarchicalArchitecture,
     HierarchicalRanker,
     HierarchicalTraining,
+    SequentialReranker,
     Tanda,
     Training,
 )
 from pyterrier_cascade.cli import data
-from pyterrier_cascade.crossencoder import model as crossencoder
-from tests.cli.cli_lists import questions, table, tsv
+from pyterrier_cascade.crossencoder import ranker as crossencoder
+from tests.cli.lists import questions, table, tsv
 
 COURSE = ["update", "epoch", "loss", "dev_map"]
 COLUMNS = ["qid", "query", "docno", "text", "label"]
@@ -38,14 +39,14 @@ def first_columns(history: pd.DataFrame) -> list[str]:
 
 
 def rows_of(history: pd.DataFrame) -> list[dict]:
-    """What is printed of a history: the steps of TANDA and four columns first, whether these are there or not."""
+    """The rows that are printed of a history: the steps of TANDA and four columns stand first."""
     names = dict.fromkeys([*first_columns(history), *history.columns])
     rows = [{name: row.get(name) for name in names} for row in history.to_dict("records")]
     return [{name: None if pd.isna(value) else value for name, value in row.items()} for row in rows]
 
 
 def assert_trained(done, ranker, output, history=None):
-    """The course on standard output, the weights in the folder."""
+    """Asserts that the course is on standard output and the weights are in the folder."""
     assert done.code == 0, done.err
     history = ranker.history if history is None else history
     found = table(done.out)
@@ -76,7 +77,7 @@ def test_a_cascade(cli, encoder, files, tmp_path):
 
 @pytest.mark.filterwarnings("ignore:.* did not learn")
 def test_a_dc_bert(cli, encoder, files, tmp_path):
-    """Learns from a teacher, where the lists have one."""
+    """The lists may have the scores of a teacher."""
     train = TRAIN.assign(teacher=TRAIN["label"] * 2.5)
     argv = ["--train", tsv(tmp_path / "train", train), *files[2:], "--with", "joint_layers=2", "--set", "epochs=0"]
     done = cli("train", "dcbert", "--model", encoder, *argv, "--output", tmp_path / "out", "--quiet")
@@ -85,7 +86,7 @@ def test_a_dc_bert(cli, encoder, files, tmp_path):
 
 
 def test_a_hierarchical_ranker(cli, files, tmp_path):
-    """Fresh, with the sizes of its architecture among the settings; and from one that was saved."""
+    """It is trained fresh, with the sizes of its architecture among the settings, or from a saved one."""
     sizes = {"embedding_width": 8, "width": 8, "channels": 4, "kernels": 2, "hidden": 8, "k_max": (3, None)}
     given = [f"--with={name}={value}" for name, value in (sizes | {"k_max": "3,none"}).items()]
     argv = ["train", "hierarchical", *files, "--set", "epochs=2", "--quiet"]
@@ -119,14 +120,17 @@ def test_transfer_makes_it_tanda(cli, refused, tiny_bert, files, tmp_path):
     assert_trained(done, tanda.ranker, tmp_path / "out", tanda.history)
     assert [row["step"] for row in table(done.out)] == ["transfer"] * 2 + ["adapt"]
     message = refused(*argv, "--set", "learning_rate=1e-3", "--output", tmp_path / "no")
-    assert message.startswith("--set has no 'learning_rate'; there are accumulate, adapt_epochs, adapt_rate")
+    assert (
+        message.startswith("--set has no 'learning_rate'")
+        and "there are accumulate, adapt_epochs, adapt_rate" in message
+    )
     message = refused(*argv[:-1], "as3", "--output", tmp_path / "no")
     assert message == "--transfer 'as3' is neither a file nor a data set, such as as2:asnq"
     assert not (tmp_path / "no").exists()
 
 
 def test_data_sets(cli, refused, tiny_bert, tmp_path, monkeypatch):
-    """The splits of the data, and the training questions of what is transferred from, which must not ask the test's."""
+    """The transfer set must not ask the test questions of the data set."""
     asked, frames = [], {"train": TRAIN, "dev": DEV, "test": DEV}
 
     class Set:
@@ -147,10 +151,10 @@ def test_data_sets(cli, refused, tiny_bert, tmp_path, monkeypatch):
     assert set(asked[2:]) >= {("as2:asnq-like/train", "there"), ("as2:wikiqa/test", "here")}
 
 
-def test_an_interrupted_recipe_goes_on(cli, tiny_bert, files, tmp_path, monkeypatch):
+def test_an_interrupted_training_goes_on(cli, tiny_bert, files, tmp_path, monkeypatch):
     settings = ["--set=epochs=2", "--set=save_every=1", "--set=tokens_per_batch=200", "--set=learning_rate=1e-3"]
     argv = ["train", "crossencoder", "--model", tiny_bert, *files, *settings, "--quiet"]
-    steps, loss, stop = [], crossencoder.loss, 5
+    steps, loss, stop = [], crossencoder.cross_entropy, 5
 
     def count(logits, labels):
         steps.append(1)
@@ -158,7 +162,7 @@ def test_an_interrupted_recipe_goes_on(cli, tiny_bert, files, tmp_path, monkeypa
             raise KeyboardInterrupt
         return loss(logits, labels)
 
-    monkeypatch.setattr(crossencoder, "loss", count)
+    monkeypatch.setattr(crossencoder, "cross_entropy", count)
     ours = [*argv, f"--set=folder={tmp_path / 'run'}", "--output", tmp_path / "out"]
     stopped = cli(*ours)
     assert (stopped.code, stopped.out, stopped.err) == (130, "", "pyterrier_cascade: interrupted\n")
@@ -185,7 +189,7 @@ def test_nothing_is_overwritten(refused, tiny_bert, files, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["alpha=0.5", "exited=drop", "plan=1,3"])
-def test_what_a_cascade_drops_is_not_trained(refused, encoder, files, tmp_path, name):
+def test_a_policy_is_no_setting_of_a_training(refused, encoder, files, tmp_path, name):
     said = refused("train", "cascade", "--model", encoder, *files, "--output", tmp_path / "out", "--with", name)
     assert said.startswith(f"--with has no {name.partition('=')[0]!r}; there are device")
 
@@ -194,8 +198,10 @@ def test_what_a_cascade_drops_is_not_trained(refused, encoder, files, tmp_path, 
     ("given", "message"),
     [
         (["--set", "lr=1"], "--set has no 'lr'; there are accumulate, epochs, evaluations_per_epoch, folder"),
+        (["--set", "epoch=1"], "--set has no 'epoch' (did you mean 'epochs'?); there are accumulate"),
+        (["--set", "relevant_from=0"], "relevant_from must be a whole number and at least 1, not 0"),
         (["--set", "epochs=two"], "--set epochs=two: give a whole number"),
-        (["--set", "epochs=0"], "epochs must be at least 1, not 0"),
+        (["--set", "epochs=0"], "epochs must be a whole number and at least 1, not 0"),
         (["--with", "alpha=0.4"], "--with has no 'alpha'; there are dense, device"),
         (["--dev", "nowhere.tsv"], "nowhere.tsv: No such file or directory"),
     ],
@@ -206,15 +212,49 @@ def test_errors(refused, tiny_bert, files, tmp_path, given, message):
     assert not (tmp_path / "out").exists()
 
 
-def test_errors_of_what_is_given(refused, tiny_bert, tmp_path):
-    out = ["--output", tmp_path / "out"]
-    labels = tsv(tmp_path / "labels", TRAIN.assign(label=TRAIN["label"].map({0: "no", 1: "yes"})))
-    message = refused("train", "crossencoder", "--model", tiny_bert, "--train", labels, *out)
-    assert message.startswith(f"{labels}, line 2: label '") and message.endswith(" is not a whole number")
-    graded = tsv(tmp_path / "graded", TRAIN.assign(label=TRAIN["label"] * 3))
-    message = refused("train", "crossencoder", "--model", tiny_bert, "--train", graded, *out)
-    assert message == "labels of the training data must be 0 or 1, but there are also 3"
-    assert refused("train", "cascade", "--train", labels, *out).startswith("a cascade is trained from an encoder")
-    message = refused("train", "crossencoder", "--model", tiny_bert, "--data", "as2:facts", "--dev", labels, *out)
-    assert message.startswith("--dev goes with --train")
-    assert "invalid choice: 'bm25'" in refused("train", "bm25", "--train", labels, *out)
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["crossencoder", "--model", "{bert}", "--train", "{labels}"], "{labels}, line 2: label 'no' is not a whole"),
+        (["cascade", "--train", "{labels}"], "a cascade is trained from an encoder; give --model"),
+        (["sequential", "--train", "{labels}"], "a sequential is trained from an encoder; give --model"),
+        (["crossencoder", "--model", "{bert}", "--data", "as2:facts", "--dev", "{labels}"], "--dev goes with --train;"),
+        (["bm25", "--train", "{labels}"], "argument KIND: invalid choice: 'bm25'"),
+        (
+            ["crossencoder", "--model", "{dcbert}", "--train", "{train}"],
+            "'{dcbert}' holds a DCBERT, not a CrossEncoder",
+        ),
+    ],
+)
+def test_errors_of_what_is_given(refused, tiny_bert, dcbert, tmp_path, argv, message):
+    files = {"labels": tsv(tmp_path / "labels", TRAIN.assign(label="no")), "train": tsv(tmp_path / "train", TRAIN)}
+    known = {name: str(one) for name, one in {**files, "bert": tiny_bert, "dcbert": dcbert}.items()}
+    found = refused("train", *(one.format(**known) for one in argv), "--output", tmp_path / "out")
+    assert found.startswith(message.format(**known))
+
+
+@pytest.mark.parametrize("transfer", [False, True])
+def test_graded_labels(cli, tiny_bert, files, tmp_path, transfer):
+    """With ``relevant_from=2`` the grades 2 and 3 are relevant, and 0 and 1 are not, in every step."""
+    grades = [frame.assign(label=frame["label"] * 2 + frame.index % 2) for frame in (TRAIN, DEV, TRANSFER)]
+    graded = [tsv(tmp_path / f"{number}.tsv", frame) for number, frame in enumerate(grades)]
+    plain = [*files, *(["--transfer", tsv(tmp_path / "transfer.tsv", TRANSFER)] if transfer else [])]
+    given = ["--train", graded[0], "--dev", graded[1], *(["--transfer", graded[2]] if transfer else [])]
+    argv = ["train", "crossencoder", "--model", tiny_bert, "--set=tokens_per_batch=200", "--quiet"]
+    argv += ["--set=transfer_epochs=1", "--set=adapt_epochs=1"] if transfer else ["--set=epochs=1"]
+    expected = cli(*argv, *plain, "--output", tmp_path / "plain")
+    found = cli(*argv, *given, "--set=relevant_from=2", "--output", tmp_path / "graded")
+    assert found.code == 0, found.err
+    assert found.out == expected.out and len(found.lines) > 1
+
+
+def test_a_sequential_reranker(cli, refused, encoder, files, tmp_path):
+    argv = ["train", "sequential", "--model", encoder, *files, "--set", "epochs=1", "--with", "layers=1,2", "--quiet"]
+    done = cli(*argv, "--output", tmp_path / "out")
+    ranker = SequentialReranker.from_pretrained(encoder, layers=(1, 2)).with_training(epochs=1)
+    ranker.fit_candidates(TRAIN, DEV)
+    assert done.code == 0, done.err
+    assert table(done.out) == rows_of(ranker.history) and {row["layers"] for row in table(done.out)} == {1, 2}
+    found = [model.model.fingerprint for model in SequentialReranker.from_pretrained(str(tmp_path / "out")).models]
+    assert found == [model.model.fingerprint for model in ranker.models]
+    assert "holds a model already" in refused(*argv[:-1], "--output", tmp_path / "out")

@@ -1,4 +1,4 @@
-"""``rerank``: what goes in as a run or a table comes out as the ranker itself ranks it."""
+"""``rerank``: runs and tables are reranked as the ranker itself ranks them."""
 
 import io
 import json
@@ -10,10 +10,10 @@ import pyterrier as pt
 import pytest
 
 from pyterrier_cascade import DCBERT, Cascade, CrossEncoder, HierarchicalRanker, SequentialReranker
-from pyterrier_cascade.__main__ import main
 from pyterrier_cascade.cli import candidates, data
+from pyterrier_cascade.cli.main import main
 from tests import tiny
-from tests.cli.cli_lists import CANDIDATES, questions, run_of, table, tsv, written
+from tests.cli.lists import CANDIDATES, questions, run_of, table, tsv, written
 
 GIVEN = CANDIDATES.drop(columns="label")
 
@@ -38,7 +38,7 @@ def test_a_run(cli, tiny_bert, lists, run, docs):
 
 
 def test_a_table(cli, cascade, lists):
-    """Of a cascade, with its settings; the kind is found from the folder."""
+    """The folder says that it holds a cascade, whose settings are on the command line."""
     argv = ["--candidates", lists.candidates, "--with", "alpha=0.6,0.4", "--with", "rounding=nearest", "--quiet"]
     expected = Cascade.from_pretrained(cascade, alpha=(0.6, 0.4), rounding="nearest")(GIVEN.drop(columns="rank"))
     done = cli("rerank", cascade, *argv)
@@ -59,12 +59,12 @@ def test_other_kinds(cli, refused, encoder, dcbert, hierarchical, lists, tmp_pat
             expected = of_frame(ranker(GIVEN.drop(columns="rank")))
             assert of_run(cli("rerank", folder, *argv).out) == expected
     assert cli("rerank", dcbert, *argv, "--format", "tsv").lines[0] == "qid\tdocno\trank\tscore"
-    # What the weights decide is no setting.
+    # The weights decide the scheme.
     assert refused("rerank", hierarchical, *argv[:2], "--with", "scheme=RI").startswith("--with has no 'scheme'; there")
 
 
-def test_memory_is_bounded_by_blocks(cli, tiny_bert, lists, monkeypatch):
-    """What is written does not depend on how many queries are read at a time; each block is out before the next."""
+def test_memory_is_bounded(cli, tiny_bert, lists, monkeypatch):
+    """The output does not depend on the number of queries that are read at a time."""
     argv = ["rerank", tiny_bert, "--candidates", lists.candidates, "--quiet"]
     whole, sizes, transform = of_run(cli(*argv).out), [], CrossEncoder.transform
 
@@ -73,7 +73,7 @@ def test_memory_is_bounded_by_blocks(cli, tiny_bert, lists, monkeypatch):
         return transform(self, frame)
 
     monkeypatch.setattr(CrossEncoder, "transform", watch)
-    monkeypatch.setattr(candidates, "BLOCK", 7)
+    monkeypatch.setattr(candidates, "ROWS", 7)
     found = of_run(cli(*argv).out)
     assert sizes == [10, 10, 10]
     assert [row[:3] for row in found] == [row[:3] for row in whole]
@@ -82,10 +82,10 @@ def test_memory_is_bounded_by_blocks(cli, tiny_bert, lists, monkeypatch):
 
 @pytest.mark.skipif(os.name != "posix", reason="needs POSIX pipes")
 def test_nobody_reads_on(tiny_bert, lists, monkeypatch):
-    """Nothing more is computed once the reader has gone."""
+    """The command computes nothing more when the reader of a pipe has gone."""
     scored, transform = [], CrossEncoder.transform
     monkeypatch.setattr(CrossEncoder, "transform", lambda self, frame: scored.append(1) or transform(self, frame))
-    monkeypatch.setattr(candidates, "BLOCK", 1)
+    monkeypatch.setattr(candidates, "ROWS", 1)
     reader, writer = os.pipe()
     os.close(reader)
     with open(writer, "w", encoding="utf-8") as out:
@@ -106,14 +106,14 @@ def test_standard_input(cli, tiny_bert, lists, monkeypatch):
 
 
 def test_a_data_set(cli, cascade, tmp_path):
-    """Gives queries and texts of a run, or its own lists of candidates."""
+    """A data set gives the queries and the texts of a run."""
     given = pt.get_dataset("as2:facts/dev").get_candidates().query("qid <= 'dev-003'")
     ranker = Cascade.from_pretrained(cascade)
     rows = given.assign(rank=given.groupby("qid").cumcount()).assign(score=lambda frame: -frame["rank"])
     run = written(tmp_path / "run", run_of(rows))
     found = of_run(cli("rerank", cascade, "--run", run, "--dataset", "as2:facts/dev").out)
     assert found == of_frame(ranker(rows)) and len(found) > 20
-    # Other queries than its own.
+    # The queries come from a file, the texts from the data set.
     topics = tsv(tmp_path / "topics", rows.assign(query="what ship")[["qid", "query"]].drop_duplicates(), header=False)
     found = of_run(cli("rerank", cascade, "--run", run, "--topics", topics, "--dataset", "as2:facts/dev").out)
     assert found == of_frame(ranker(rows.assign(query="what ship")))
@@ -172,16 +172,24 @@ def test_half_a_surrogate_pair(cli, tiny_bert, lists, tmp_path):
     assert found == of_frame(CrossEncoder.from_pretrained(tiny_bert)(given.drop(columns="rank")))
 
 
-def test_what_is_missing_is_named(refused, tiny_bert, lists, tmp_path):
-    argv = ["rerank", tiny_bert, "--run", lists.run]
-    few = tsv(tmp_path / "few", GIVEN[["docno", "text"]].iloc[2:], header=False)
-    message = f"2 documents of the run are not in {few}: 'd1-0-0', 'd1-0-1'"
-    assert refused(*argv, "--topics", lists.topics, "--docs", few) == message
-    few = tsv(tmp_path / "few", GIVEN[["qid", "query"]].drop_duplicates().iloc[1:], header=False)
-    assert refused(*argv, "--topics", few, "--docs", lists.docs) == f"1 queries of the run are not in {few}: 'q1-0é'"
-    assert "queries of the run are not in as2:facts/dev" in refused(*argv, "--dataset", "as2:facts/dev")
-    message = refused(*argv, "--topics", lists.topics, "--dataset", "as2:facts/dev")
-    assert message.startswith("documents of the run are not in as2:facts/dev: 30 docno not in as2:facts: 'd1-0-0'")
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            ["--topics", "{topics}", "--docs", "{few_docs}"],
+            "{few_docs} lacks 2 of the run's documents: 'd1-0-0'",
+        ),
+        (["--topics", "{few_topics}", "--docs", "{docs}"], "{few_topics} lacks 1 of the run's queries: 'q1-0é'; add"),
+        (["--dataset", "as2:facts/dev"], "as2:facts/dev lacks 6 of the run's queries: 'q1-0é', 'q1-1é'"),
+        (["--topics", "{topics}", "--dataset", "as2:facts/dev"], "as2:facts/dev lacks documents of the run: 30 docno"),
+    ],
+)
+def test_missing_names_are_listed(refused, tiny_bert, lists, tmp_path, given, message):
+    few_docs = tsv(tmp_path / "docs", GIVEN[["docno", "text"]].iloc[2:], header=False)
+    few_topics = tsv(tmp_path / "topics", GIVEN[["qid", "query"]].drop_duplicates().iloc[1:], header=False)
+    files = {**vars(lists), "few_docs": few_docs, "few_topics": few_topics}
+    found = refused("rerank", tiny_bert, "--run", lists.run, *(one.format(**files) for one in given))
+    assert found.startswith(message.format(**files))
 
 
 @pytest.mark.parametrize(
@@ -201,7 +209,7 @@ def test_what_is_missing_is_named(refused, tiny_bert, lists, tmp_path):
         (["--candidates", "{candidates}", "--with", "alpha=0.4"], "--with has no 'alpha'; there are dense, device"),
         (["--candidates", "{candidates}", "--with", "precision=fp8"], "precision must be one of"),
         (["--candidates", "{candidates}", "--tag", "a b"], "--tag 'a b': give one word"),
-        (["--candidates", "{candidates}", "--cache", "x"], "--cache is for a DC-BERT, but"),
+        (["--candidates", "{candidates}", "--cache", "x"], "a document cache needs a DC-BERT, but"),
         (["--dataset", "as2:wikiqua/test"], "Dataset 'as2:wikiqua/test' not found in provider 'as2'. as2 has no"),
         (["--dataset", "as2:facts/test", "--folder", "."], "as2:facts/test reads no files from a folder; leave"),
         (["--dataset", "as2:wikiqa/test", "--folder", "nowhere"], "folder 'nowhere' does not exist"),
@@ -213,21 +221,27 @@ def test_errors(refused, cascade, tiny_bert, lists, given, message):
     assert found.startswith(message.format(**vars(lists)))
 
 
-def test_models_that_are_none(refused, lists, tmp_path):
-    argv = ["--candidates", lists.candidates]
-    assert refused("rerank", "./nowhere", *argv).startswith("there is no folder './nowhere'")
-    assert refused("rerank", tmp_path, *argv) == f"{str(tmp_path)!r} holds no model: it has no config.json"
-    assert refused("rerank", "no/where", *argv).startswith("'no/where' is neither a folder nor a model on the Hub")
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("./nowhere", "there is no folder './nowhere'"),
+        ("{empty}", "'{empty}' holds no model: it has no config.json"),
+        ("no/where", "'no/where' is neither a folder nor a model on the Hub"),
+    ],
+)
+def test_folders_without_a_model(refused, lists, tmp_path, source, message):
+    found = refused("rerank", source.format(empty=tmp_path), "--candidates", lists.candidates)
+    assert found.startswith(message.format(empty=tmp_path))
 
 
-def test_the_untrained_are_said(cli, encoder, lists):
+def test_an_untrained_ranker_is_warned_about(cli, encoder, lists):
     done = cli("rerank", encoder, "--kind", "crossencoder", "--candidates", lists.candidates, "--quiet")
     assert done.code == 0 and len(done.lines) == len(GIVEN)
     assert done.err.startswith("pyterrier_cascade: warning: the head of") and done.err.count("\n") == 1
 
 
 def test_a_table_made_by_others(cli, tiny_bert, tmp_path):
-    """Quotes are letters, columns that are not known are left out, and nothing but tabs divides."""
+    """Quotation marks are ordinary characters, unknown columns are left out, and only tabs separate fields."""
     given = GIVEN.assign(text='say "it"\u2028 now', extra="x")
     file = tsv(tmp_path / "table.tsv.gz", given)
     ranker = CrossEncoder.from_pretrained(tiny.save(tmp_path / "bert", seed=3))
