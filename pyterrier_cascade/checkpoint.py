@@ -48,21 +48,23 @@ class Checkpoint:
         self._calibration, self._record = None, None
 
     @classmethod
-    def of(cls, load: Callable[..., LoadedModel], model: Any, owner: str) -> "Checkpoint":
+    def of(cls, load: Callable[..., LoadedModel], model: Any, owner: str, **options: Any) -> "Checkpoint":
         """Returns the checkpoint that the ``model`` argument of a ranker means.
 
         Args:
             load: The ranker's loader.
             model: A checkpoint, a folder or a Hub name.
             owner: The ranker's class, for the error.
+            **options: The further arguments of ``load``; those that are None are left out.
         """
         if isinstance(model, Checkpoint):
             return model
         if isinstance(model, str | os.PathLike):
-            return cls(load, os.fspath(model))
+            options = {name: value for name, value in options.items() if value is not None}
+            return cls(load, os.fspath(model), **options)
         kind = f"{type(model).__module__}.{type(model).__name__}"
         raise TypeError(
-            f"{owner}(model=...) takes a folder or a Hub name, not an object of {kind}; save that object to a folder "
+            f"a {owner} takes a folder or a Hub name, not an object of {kind}; save that object to a folder "
             "(most have save_pretrained or save) and give the folder"
         )
 

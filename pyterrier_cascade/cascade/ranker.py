@@ -110,8 +110,7 @@ class Cascade(EarlyExitRanker, PairRanker):
             "outputs": outputs,
             "trust_remote_code": trust_remote_code or None,
         }
-        options = {name: value for name, value in options.items() if value is not None}
-        return cls(Checkpoint(cascade.load, name_or_path, **options), **settings)
+        return cls(Checkpoint.of(cascade.load, name_or_path, cls.__name__, **options), **settings)
 
     @property
     def head_layers(self) -> tuple[int, ...]:

@@ -88,9 +88,8 @@ class CrossEncoder(PairRanker):
             trust_remote_code: Whether code that comes with the model may run.
             **settings: Any of the class's settings.
         """
-        given = {"layers": (layers, None), "dense": (dense, True), "trust_remote_code": (trust_remote_code, False)}
-        options = {name: value for name, (value, usual) in given.items() if value != usual}
-        return cls(Checkpoint(crossencoder.load, name_or_path, **options), **settings)
+        options = {"layers": layers, "dense": None if dense else False, "trust_remote_code": trust_remote_code or None}
+        return cls(Checkpoint.of(crossencoder.load, name_or_path, cls.__name__, **options), **settings)
 
     def truncate(self, layers: int) -> "CrossEncoder":
         """Returns a ranker of the first ``layers`` layers with weights of its own, to be trained (CT-6).

@@ -192,10 +192,10 @@ def test_a_misspelt_setting_of_the_training_names_the_nearest():
         Cascade("x").with_training(epoch=3)
 
 
-def test_an_object_of_another_library_is_no_model():
-    expected = re.escape("Cascade(model=...) takes a folder or a Hub name, not an object of collections.OrderedDict")
-    with pytest.raises(TypeError, match=expected):
-        Cascade(OrderedDict())
+@pytest.mark.parametrize("make", [Cascade, Cascade.from_pretrained, CrossEncoder, CrossEncoder.from_pretrained])
+def test_an_object_of_another_library_is_no_model(make):
+    with pytest.raises(TypeError, match=r"takes a folder or a Hub name, not an object of collections\.OrderedDict; save"):
+        make(OrderedDict())
 
 
 def test_fresh_heads_are_said(encoder):

@@ -156,6 +156,21 @@ def test_what_was_trained_is_saved_with_its_card(tmp_path):
     pd.testing.assert_frame_equal(loaded(test), cascade(test))
 
 
+def test_the_first_process_alone_measures_for_the_card(tmp_path, monkeypatch):
+    """Under torchrun every process would trace all development questions once more."""
+    from tests import tiny
+
+    traced = []
+    trace = Cascade.trace
+    monkeypatch.setattr(Cascade, "trace", lambda self, *given: traced.append(1) or trace(self, *given))
+    source = tiny.save(tmp_path, layers=3, outputs=None)
+    training = CascadeTraining(learning_rate=1e-3, epochs=1, tokens_per_batch=300)
+    for first, n_traced in ((False, 0), (True, 1)):
+        monkeypatch.setattr("pyterrier_cascade.cascade.ranker.leads", lambda first=first: first)
+        cascade = Cascade.from_pretrained(source, training=training).fit_candidates(questions(9, 1), questions(5, 2))
+        assert len(traced) == n_traced and bool(cascade.model.loaded.trained_on.quality) is bool(n_traced)
+
+
 def test_the_papers_settings():
     """CT-16, CT-20, CT-21: 2,000 tokens on each of 8 GPUs."""
     settings = CascadeTraining.as_published(epochs=9)
