@@ -1,5 +1,6 @@
 """Builds the pages of the package as PyTerrier's site does, without a network: ``sphinx -W -b html docs OUT``."""
 
+import re
 import shutil
 import sys
 from importlib import resources
@@ -29,6 +30,15 @@ nitpicky = True
 nitpick_ignore_regex = [("py:.*", r"(?!pyterrier_cascade\b).*")]
 
 
+# The codes of the papers' statements, in prose, outside of literals and roles.
+CODE = re.compile(r"``.*?``|:\w+:`.*?`|\b((?:CT|TA|DC|HR|X)-\d+)\b")
+
+
+def linked(app, what, name, obj, options, lines):
+    """Links the codes in a docstring to the page ``readings``, as ``:term:`` does on the pages."""
+    lines[:] = [CODE.sub(lambda found: f":term:`{found[1]}`" if found[1] else found[0], line) for line in lines]
+
+
 def of_init(app, what, name, obj, options, signature, returns):
     """Gives a class the arguments of its ``__init__``: the ``__new__`` of PyTerrier's transformers takes anything."""
     if what == "class" and signature == "(*args, **kwargs)":
@@ -38,4 +48,5 @@ def of_init(app, what, name, obj, options, signature, returns):
 
 def setup(app):
     """Listens to autodoc."""
+    app.connect("autodoc-process-docstring", linked)
     app.connect("autodoc-process-signature", of_init)
