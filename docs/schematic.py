@@ -1,4 +1,4 @@
-"""The directive ``schematic`` of PyTerrier's site: draws the pipeline that the last line of its content is."""
+"""The directive ``schematic`` of PyTerrier's site: draws the pipeline in the last line of its content."""
 
 import ast
 import os
@@ -17,7 +17,7 @@ class Schematic(Directive):
     def run(self):
         """Returns the picture as HTML."""
         *steps, last = ast.parse("\n".join(self.content)).body
-        # As there: names that are made are local, so that a comprehension does not see them.
+        # As on that site, the names are local, so a comprehension does not see them.
         names, here = ({"pt": pt}, {}), os.getcwd()
         with tempfile.TemporaryDirectory() as folder:
             os.chdir(folder)
@@ -28,7 +28,9 @@ class Schematic(Directive):
                 raise self.severe(f"no schematic: {error!r}") from error
             finally:
                 os.chdir(here)
-        return [nodes.raw("", drawn, format="html")]
+        # A drawing that is wider than a phone scrolls in place of being cut.
+        inner = f'<div style="min-width: max-content">{drawn}</div>'
+        return [nodes.raw("", f'<div style="overflow-x: auto">{inner}</div>', format="html")]
 
 
 def setup(app):

@@ -164,6 +164,11 @@ def test_no_link_is_dead(built):
     assert followed > 100 and not dead
 
 
+def test_a_measure_is_not_taken_for_an_address_of_mail(built):
+    mailed = [page.name for page in built.rglob("*.html") if "mailto:" in page.read_text(encoding="utf-8")]
+    assert mailed == [], r"write P\@10"
+
+
 @pytest.mark.parametrize(
     ("page", "drawn"),
     [
