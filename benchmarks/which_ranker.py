@@ -177,7 +177,8 @@ def shown(table: pd.DataFrame) -> pd.DataFrame:
     """Returns the table as it is printed."""
     digits = {"AP": "{:.3f}", "P@1": "{:.3f}", "RelativeCost": "{:.3f}", "ms": "{:.2f}", "minutes": "{:.1f}"}
     formatted = {
-        name: ["-" if pd.isna(value) else form.format(value) for value in table[name]] for name, form in digits.items()
+        name: ["unknown" if pd.isna(value) else form.format(value) for value in table[name]]
+        for name, form in digits.items()
     }
     names = {"RelativeCost": "cost", "ms": "ms a query", "minutes": "training, minutes"}
     return table[["ranker"]].assign(**formatted).rename(columns=names)

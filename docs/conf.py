@@ -22,6 +22,7 @@ project = "pyterrier_cascade"
 version = release = pyterrier_cascade.__version__
 extensions = ["schematic", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 html_theme = "furo"
+html_static_path, html_css_files = ["static"], ["pages.css"]
 html_title = f"{project} {version}"
 autodoc_member_order = "bysource"
 maximum_signature_line_length = 100
