@@ -164,6 +164,16 @@ def test_no_link_is_dead(built):
     assert followed > 100 and not dead
 
 
+def test_a_code_in_a_docstring_leads_to_the_readings(built):
+    page = (built / "pages" / "api.html").read_text(encoding="utf-8")
+    linked = re.findall(rf'href="readings\.html#term-({CODE})"', page)
+    article = re.search(r"<article.*?</article>", page, re.S)[0]
+    prose = re.sub(
+        r'<a class="reference internal" href="readings.*?</a>|<code.*?</code>|<[^>]*>', "", article, flags=re.S
+    )
+    assert len(linked) > 40 and re.findall(CODE, prose) == []
+
+
 def test_a_measure_is_not_taken_for_an_address_of_mail(built):
     mailed = [page.name for page in built.rglob("*.html") if "mailto:" in page.read_text(encoding="utf-8")]
     assert mailed == [], r"write P\@10"
