@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import pyterrier_cascade
+
 PROJECT = Path(__file__).parents[1]
 PACKAGE = PROJECT / "pyterrier_cascade"
 FOLDERS = ("pyterrier_cascade", "examples", "docs")

@@ -195,9 +195,7 @@ def test_a_misspelt_setting_of_the_training_names_the_nearest():
 
 @pytest.mark.parametrize("make", [Cascade, Cascade.from_pretrained, CrossEncoder, CrossEncoder.from_pretrained])
 def test_an_object_of_another_library_is_no_model(make):
-    with pytest.raises(
-        TypeError, match=r"a folder or a Hub name, not an object of collections\.OrderedDict; save"
-    ):
+    with pytest.raises(TypeError, match=r"a folder or a Hub name, not an object of collections\.OrderedDict; save"):
         make(OrderedDict())
 
 
