@@ -10,7 +10,7 @@ from pyterrier_cascade.checks import check_choices
 from pyterrier_cascade.datasets.collection import RetrievalCollection, RetrievalData
 from pyterrier_cascade.datasets.download import DataFile
 from pyterrier_cascade.datasets.files import DataFolder, Stamp, checked_folder, stamp
-from pyterrier_cascade.text_files import filled_lines, number, numbered_lines, parse_json
+from pyterrier_cascade.text_files import filled_lines, number, numbered_lines, parse_json, refusing_other_shapes
 
 SPLITS = ("train", "test")
 HEADER = "query-id"
@@ -93,11 +93,9 @@ def _records(path: str) -> list[tuple[str, str]]:
     rows = []
     for where, line in numbered_lines(path):
         record: Any = parse_json(where, line)
-        try:
+        with refusing_other_shapes(f"{where}: not an object with an _id (or docno) and a text"):
             name = record["docno"] if "docno" in record else record["_id"]
             rows.append((name, " ".join(filter(None, (record.get("title"), record["text"])))))
-        except (KeyError, TypeError, AttributeError) as err:
-            raise ValueError(f"{where}: not an object with an _id (or docno) and a text ({err!r})") from err
     return rows
 
 
