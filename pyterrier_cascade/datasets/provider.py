@@ -23,8 +23,9 @@ def _dataset_makers() -> dict[str, Callable[[], AS2Dataset]]:
     makers: dict[str, Callable[[], AS2Dataset]] = {}
     for kind in LABELLED:
         for split in kind.default_modes:
-            for name, mode in ((split, None), *((f"{mode.value}/{split}", mode) for mode in Mode)):
-                makers[f"{kind.name}/{name}"] = partial(AnswerSelection, kind(), split, mode)
+            makers[f"{kind.name}/{split}"] = partial(AnswerSelection, kind(), split)
+            for mode in Mode:
+                makers[f"{kind.name}/{mode.value}/{split}"] = partial(AnswerSelection, kind(), split, mode)
     makers |= {f"squad-open/{release}": partial(SquadOpen, SquadFile(release)) for release in RELEASES}
     makers["dl19"] = partial(Dl19, Dl19Folder())
     makers |= {f"scifact/{split}": partial(RetrievalDataset, SciFactFolder(split)) for split in SPLITS}
