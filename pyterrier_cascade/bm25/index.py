@@ -14,9 +14,9 @@ import numpy as np
 import pandas as pd
 
 from pyterrier_cascade import frames
-from pyterrier_cascade.bm25.documents import listed
 from pyterrier_cascade.bm25.settings import BM25Settings
 from pyterrier_cascade.bm25.storage import check_folder, published, read_meta, write_meta
+from pyterrier_cascade.checks import listed
 from pyterrier_cascade.store.strings import Strings
 
 
@@ -100,7 +100,7 @@ class BM25Index:
     @property
     def n_docs(self) -> int:
         """The number of documents."""
-        return self.meta["n_docs"] if "docnos" not in self.__dict__ else len(self.docnos)
+        return len(self.packed_docnos)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -137,7 +137,7 @@ class BM25Index:
         numbers = self._docno_lookup.get_indexer(pd.Index(docnos.to_numpy(dtype=object), dtype=object))
         unknown = docnos[numbers < 0].unique()
         if len(unknown):
-            raise KeyError(f"{listed(unknown)} not in this index of {self.n_docs} documents; index them too")
+            raise KeyError(f"{listed(unknown, 'docno')} not in this index of {self.n_docs} documents; index them too")
         return numbers
 
     def words(self, queries: pd.Series) -> tuple[np.ndarray, list[list[int]]]:

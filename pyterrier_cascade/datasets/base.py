@@ -9,7 +9,7 @@ import pyterrier as pt
 
 from pyterrier_cascade.checks import check_names
 from pyterrier_cascade.datasets.collection import Collection, LabelledCollection, RetrievalCollection
-from pyterrier_cascade.datasets.modes import Mode, checked_mode, keep_questions
+from pyterrier_cascade.datasets.modes import Mode, keep_questions
 from pyterrier_cascade.datasets.text_loader import TextLoader
 
 
@@ -114,7 +114,7 @@ class AnswerSelection(AS2Dataset):
     def __init__(self, collection: LabelledCollection, split: str, mode: Mode | str | None = None):
         super().__init__(collection)
         self.split = split
-        self.mode = checked_mode(mode or collection.default_modes[split])
+        self.mode = Mode(mode or collection.default_modes[split])
 
     @property
     def name(self) -> str:

@@ -62,17 +62,12 @@ class Page(NamedTuple):
         value = parse_json(where, line)
         try:
             name, part, sentences, questions, article = value
-            page = cls(name, part, sentences, [LabelledQuestion(*question) for question in questions], article)
-            whole = all(
-                len(question.labels) == len(sentences) and set(question.labels) <= DIGITS for question in page.questions
-            )
+            labelled = [LabelledQuestion(*question) for question in questions]
+            if any(len(one.labels) != len(sentences) or not set(one.labels) <= DIGITS for one in labelled):
+                raise ValueError("labels are missing or none of 1, 2, 3, 4")
         except (TypeError, ValueError) as err:
             raise ValueError(f"{where}: not a page of a built folder ({err}); build it again") from err
-        if not whole:
-            raise ValueError(
-                f"{where}: not a page of a built folder (labels are missing or none of 1, 2, 3, 4); build it again"
-            )
-        return page
+        return cls(name, part, sentences, labelled, article)
 
 
 def add_page(counts: Counts, page: Page) -> None:
