@@ -19,10 +19,8 @@ from pyterrier_cascade.datasets.asnq.built_folder import (
     FORMAT,
     MANIFEST,
     PLAN,
-    TEMPORARY,
     describe_shard,
     read_manifest,
-    remove_unfinished,
     total_counts,
     write_json,
     write_shard,
@@ -30,7 +28,7 @@ from pyterrier_cascade.datasets.asnq.built_folder import (
 from pyterrier_cascade.datasets.asnq.labelling import ANSWER, label_table, table_text
 from pyterrier_cascade.datasets.asnq.natural_questions import NaturalQuestions
 from pyterrier_cascade.datasets.asnq.squad_shaped import SquadShaped
-from pyterrier_cascade.store.publish import sha256
+from pyterrier_cascade.store.publish import sha256, sweep
 from pyterrier_cascade.text_files import read_json
 
 Source = NaturalQuestions | SquadShaped
@@ -95,12 +93,12 @@ def _plan(source: Source, records_per_shard: int) -> dict[str, Any]:
 
 def _begin(folder: Path, plan: dict[str, Any]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
+    sweep(folder)
     path = folder / PLAN
     if path.exists():
         _check_same_build(folder, read_json(path), plan)
-    elif any(not file.name.startswith(TEMPORARY) for file in folder.iterdir()):
+    elif any(folder.iterdir()):
         raise ValueError(f"{folder} has files but no {PLAN}: it was not begun by this builder; name another folder")
-    remove_unfinished(folder)
     write_json(path, plan)
 
 
@@ -136,7 +134,7 @@ def _build_files(source: Source, folder: Path, plan: dict[str, Any], processes: 
     ) as bar:
         bar.update(sum(sizes) - sum(sizes[number] for number in todo))
         for number in _run(source, folder, plan["records_per_shard"], todo, processes):
-            bar.set_postfix(shards=sum(1 for _ in folder.glob("*.jsonl.gz")))
+            bar.set_postfix(shards=sum(1 for _ in folder.glob("[0-9]*.jsonl.gz")))
             bar.update(0 if number is None else sizes[number])
 
 
