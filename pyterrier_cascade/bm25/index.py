@@ -15,8 +15,9 @@ import pandas as pd
 
 from pyterrier_cascade import frames
 from pyterrier_cascade.bm25.settings import BM25Settings
-from pyterrier_cascade.bm25.storage import check_folder, published, read_meta, write_meta
+from pyterrier_cascade.bm25.storage import check_folder, check_replaceable, read_meta, write_meta
 from pyterrier_cascade.checks import listed
+from pyterrier_cascade.store.publish import publishing_folder
 from pyterrier_cascade.store.strings import Strings
 
 
@@ -52,7 +53,9 @@ class BM25Index:
 
     def save(self, path: str | Path, overwrite: bool = False) -> None:
         """Writes the index to a folder, from which it is read from then on."""
-        with published(path, overwrite) as folder:
+        if overwrite:
+            check_replaceable(Path(path))
+        with publishing_folder(path, overwrite=overwrite) as folder:
             self.postings.save(folder, allow_pickle=False, show_progress=False)
             self.packed_docnos.save(folder, "docnos")
             self.texts.save(folder, "texts")
