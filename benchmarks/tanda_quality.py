@@ -34,7 +34,7 @@ from ir_measures import AP, RR
 
 from pyterrier_cascade import CrossEncoder, FineTune, Tanda, Training
 from pyterrier_cascade.datasets.asnq import SquadShaped, build, select_negatives
-from pyterrier_cascade.datasets.squad import RELEASES
+from pyterrier_cascade.datasets.squad import RELEASES, SquadFile
 from pyterrier_cascade.tanda.noise import drops, flipped
 from pyterrier_cascade.tanda.overlap import common_questions
 from pyterrier_cascade.training import batches
@@ -188,7 +188,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     if options.what == "build":
-        files = [str(folder.locate(name, str(SHARED / "data"))) for name, folder in RELEASES.items()]
+        files = [str(SquadFile.data_folder.locate(name, str(SHARED / "data"))) for name in RELEASES]
         build(SquadShaped(files, held_out=0.1), options.folder)
     else:
         {"train": train, "table": table, "speed": speed}[options.what](options)

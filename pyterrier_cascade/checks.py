@@ -4,7 +4,7 @@ import difflib
 import inspect
 import sys
 import warnings
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from numbers import Integral
 from typing import Any
 
@@ -68,3 +68,9 @@ def _is_library(module: str) -> bool:
 def is_count(value: object, least: int = 1) -> bool:
     """Returns whether a value is a whole number that is not below the least one; ``True`` is no number."""
     return isinstance(value, Integral) and not isinstance(value, bool) and bool(value >= least)
+
+
+def listed(names: Sequence[object], noun: str) -> str:
+    """Returns the first five of some names for an error, such as ``"docno 'x'"`` or ``"2 docnos ('x', 'y')"``."""
+    shown = ", ".join(map(repr, names[:5])) + ", ..." * (len(names) > 5)
+    return f"{noun} {shown}" if len(names) == 1 else f"{len(names)} {noun}s ({shown})"

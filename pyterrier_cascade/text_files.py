@@ -48,6 +48,19 @@ def filled_lines(path: str | Path) -> Iterator[tuple[str, str]]:
     return ((where, line) for where, line in numbered_lines(path) if line)
 
 
+@contextmanager
+def refusing_other_shapes(message: str) -> Iterator[None]:
+    """Raises ValueError if the block looks in a JSON value for a key that it lacks, or it is of another type.
+
+    Args:
+        message: The place, and the shape that was expected; the found error follows in brackets.
+    """
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{message} ({error!r})") from error
+
+
 def read_json(path: str | Path) -> Any:
     """Returns the value of a JSON file, plain or gzipped, which is read as a whole.
 
@@ -127,15 +140,8 @@ def run_rows(path: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yields the rows of a TREC run (``qid``, ``docno``, ``rank``, ``score``), each after its place."""
     for where, line in filled_lines(path):
         qid, _, docno, rank, score, _ = fields_of(where, line, RUN)
-        yield (
-            where,
-            {
-                "qid": qid,
-                "docno": docno,
-                "rank": number(where, "rank", rank, int),
-                "score": number(where, "score", score, float),
-            },
-        )
+        numbers = {"rank": number(where, "rank", rank, int), "score": number(where, "score", score, float)}
+        yield where, {"qid": qid, "docno": docno, **numbers}
 
 
 def read_qrels(path: str | Path) -> pd.DataFrame:
@@ -147,20 +153,22 @@ def read_qrels(path: str | Path) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["qid", "docno", "label"])
 
 
-def fields_of(where: str, line: str, form: str) -> list[str]:
-    """Returns the fields of a line, with white space between them.
+def fields_of(where: str, line: str, form: str, separator: str | None = None) -> list[str]:
+    """Returns the fields of a line.
 
     Args:
         where: The place of the line.
         line: The line.
         form: The names of the fields, such as ``"qid iteration docno label"``.
+        separator: The text between two fields; None for any white space.
 
     Raises:
         ValueError: If there are more or fewer fields than the form has.
     """
-    fields = line.split()
+    fields = line.split(separator)
     if len(fields) != len(form.split()):
-        raise ValueError(f"{where}: {len(fields)} fields, not the {len(form.split())} of {form!r}")
+        tabs = " with tabs between" if separator == "\t" else ""
+        raise ValueError(f"{where}: {len(fields)} fields{tabs}, not the {len(form.split())} of {form!r}")
     return fields
 
 

@@ -58,3 +58,15 @@ def test_a_warning_points_at_the_line_outside_of_the_package():
         line = inspect.currentframe().f_lineno + 1
         outer["through"]()
     assert [(str(one.message), Path(one.filename), one.lineno) for one in seen] == [("careful", Path(__file__), line)]
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["a"], "docno 'a'"),
+        (["a", "b"], "2 docnos ('a', 'b')"),
+        (list("abcdefg"), "7 docnos ('a', 'b', 'c', 'd', 'e', ...)"),
+    ],
+)
+def test_names_in_errors(names, message):
+    assert checks.listed(names, "docno") == message

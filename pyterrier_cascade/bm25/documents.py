@@ -1,7 +1,9 @@
 """Documents from dictionaries, checked before they are indexed."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+
+from pyterrier_cascade.checks import listed
 
 
 def read_docs(docs: Iterable[Mapping[str, str]]) -> tuple[list[str], list[str]]:
@@ -22,14 +24,10 @@ def read_docs(docs: Iterable[Mapping[str, str]]) -> tuple[list[str], list[str]]:
         raise ValueError(f"document {docnos.index('')} has an empty docno; give each document a name")
     if len(set(docnos)) < len(docnos):
         repeated = [docno for docno, count in Counter(docnos).items() if count > 1]
-        raise ValueError(f"{listed(repeated)} given to more than one document; drop or rename the repeated ones")
+        raise ValueError(
+            f"{listed(repeated, 'docno')} given to more than one document; drop or rename the repeated ones"
+        )
     return docnos, texts
-
-
-def listed(docnos: Sequence[str]) -> str:
-    """Returns the number of some docnos and the first five of them, for an error message."""
-    names = ", ".join(repr(docno) for docno in docnos[:5])
-    return f"docno {names}" if len(docnos) == 1 else f"{len(docnos)} docnos ({names}{', ...' * (len(docnos) > 5)})"
 
 
 def _field(doc: Mapping[str, str], field: str, number: int) -> str:

@@ -14,9 +14,10 @@ import numpy as np
 import pandas as pd
 
 from pyterrier_cascade import frames
-from pyterrier_cascade.bm25.documents import listed
 from pyterrier_cascade.bm25.settings import BM25Settings
-from pyterrier_cascade.bm25.storage import check_folder, published, read_meta, write_meta
+from pyterrier_cascade.bm25.storage import check_folder, check_replaceable, read_meta, write_meta
+from pyterrier_cascade.checks import listed
+from pyterrier_cascade.store.publish import publishing_folder
 from pyterrier_cascade.store.strings import Strings
 
 
@@ -52,7 +53,9 @@ class BM25Index:
 
     def save(self, path: str | Path, overwrite: bool = False) -> None:
         """Writes the index to a folder, from which it is read from then on."""
-        with published(path, overwrite) as folder:
+        if overwrite:
+            check_replaceable(Path(path))
+        with publishing_folder(path, overwrite=overwrite) as folder:
             self.postings.save(folder, allow_pickle=False, show_progress=False)
             self.packed_docnos.save(folder, "docnos")
             self.texts.save(folder, "texts")
@@ -100,7 +103,7 @@ class BM25Index:
     @property
     def n_docs(self) -> int:
         """The number of documents."""
-        return self.meta["n_docs"] if "docnos" not in self.__dict__ else len(self.docnos)
+        return len(self.packed_docnos)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -137,7 +140,7 @@ class BM25Index:
         numbers = self._docno_lookup.get_indexer(pd.Index(docnos.to_numpy(dtype=object), dtype=object))
         unknown = docnos[numbers < 0].unique()
         if len(unknown):
-            raise KeyError(f"{listed(unknown)} not in this index of {self.n_docs} documents; index them too")
+            raise KeyError(f"{listed(unknown, 'docno')} not in this index of {self.n_docs} documents; index them too")
         return numbers
 
     def words(self, queries: pd.Series) -> tuple[np.ndarray, list[list[int]]]:

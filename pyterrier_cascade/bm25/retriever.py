@@ -13,6 +13,7 @@ from pyterrier_cascade.bm25.documents import read_docs
 from pyterrier_cascade.bm25.index import BM25Index
 from pyterrier_cascade.bm25.scorer import BM25Scorer, BM25TextLoader
 from pyterrier_cascade.bm25.settings import BM25Settings
+from pyterrier_cascade.checks import listed
 from pyterrier_cascade.frames import Blocks
 from pyterrier_cascade.ranker import HELP_URL
 from pyterrier_cascade.store.strings import column
@@ -207,5 +208,4 @@ def _check_topics(topics: pd.DataFrame) -> None:
         raise ValueError(f"the topics have more than one column of each of these names: {twice}; drop or rename them")
     if len(Blocks.of(topics)) < len(topics):
         repeated = topics["qid"][topics["qid"].duplicated()].unique()
-        names = ", ".join(repr(qid) for qid in repeated[:5])
-        raise ValueError(f"{len(repeated)} of the topics' qids occur more than once ({names}); give each row its own")
+        raise ValueError(f"{listed(repeated, 'qid')} given to more than one topic; give each row its own")

@@ -1,11 +1,7 @@
 """An index on disk: a folder that is there whole or not at all."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-
-from pyterrier_cascade.store.publish import publishing_folder
 
 META = "pt_meta.json"
 KIND = {"type": "sparse_index", "format": "bm25s", "package_hint": "pyterrier_cascade", "version": 1}
@@ -46,16 +42,15 @@ def read_meta(folder: Path) -> dict:
     return meta
 
 
-@contextmanager
-def published(path: str | Path, overwrite: bool) -> Iterator[Path]:
-    """Yields an empty folder to fill, which becomes ``path`` at the end; only a finished index is overwritten."""
-    if overwrite and Path(path).exists():
+def check_replaceable(folder: Path) -> None:
+    """Raises FileExistsError if there is something else than a finished index at this path."""
+    if folder.exists():
         try:
-            read_meta(Path(path))
+            read_meta(folder)
         except (OSError, ValueError) as error:
-            raise FileExistsError(f"{str(path)!r} is no finished BM25 index; to replace it, delete it first") from error
-    with publishing_folder(path, overwrite=overwrite) as folder:
-        yield folder
+            raise FileExistsError(
+                f"{str(folder)!r} is no finished BM25 index; to replace it, delete it first"
+            ) from error
 
 
 def write_meta(folder: Path, fields: dict) -> None:

@@ -9,7 +9,7 @@ import pyterrier as pt
 
 from pyterrier_cascade.checks import check_names
 from pyterrier_cascade.datasets.collection import Collection, LabelledCollection, RetrievalCollection
-from pyterrier_cascade.datasets.modes import Mode, checked_mode, keep_questions
+from pyterrier_cascade.datasets.modes import Mode, keep_questions
 from pyterrier_cascade.datasets.text_loader import TextLoader
 
 
@@ -22,6 +22,9 @@ class AS2Dataset(pt.datasets.Dataset):
     Args:
         collection: The content of the data set.
     """
+
+    mode: Mode
+    split: str | None
 
     def __init__(self, collection: Collection):
         self.collection = collection
@@ -64,14 +67,16 @@ class AS2Dataset(pt.datasets.Dataset):
         """Returns the address of the page that describes the data set."""
         return self.collection.url
 
-    def _info(self, mode: Mode, split: str | None, pairs: pd.DataFrame) -> dict[str, Any]:
+    def get_info(self) -> dict[str, Any]:
+        """Returns name, mode, split (or the half of the articles), counts, licence, address and notes."""
+        labels = self.get_qrels()["label"]
         return {
             "name": f"as2:{self.name}",
-            "mode": mode.value,
-            "split": split,
+            "mode": self.mode.value,
+            "split": self.split,
             "n_questions": len(self.get_topics()),
-            "n_pairs": len(pairs),
-            "n_positive": int((pairs["label"] > 0).sum()),
+            "n_pairs": len(labels),
+            "n_positive": int((labels > 0).sum()),
             "licence": self.collection.licence,
             "url": self.collection.url,
             "notes": self.collection.notes,
@@ -79,6 +84,10 @@ class AS2Dataset(pt.datasets.Dataset):
 
     def _describe_component(self, component: str) -> bool | None:
         return True if component in ("topics", "qrels", "corpus") else None
+
+    def __getstate__(self):
+        # pt.get_dataset sets a closure on the instance, which cannot be pickled.
+        return {name: value for name, value in self.__dict__.items() if not callable(value)}
 
     def __eq__(self, other):
         return type(other) is type(self) and repr(other) == repr(self)
@@ -105,7 +114,7 @@ class AnswerSelection(AS2Dataset):
     def __init__(self, collection: LabelledCollection, split: str, mode: Mode | str | None = None):
         super().__init__(collection)
         self.split = split
-        self.mode = checked_mode(mode or collection.default_modes[split])
+        self.mode = Mode(mode or collection.default_modes[split])
 
     @property
     def name(self) -> str:
@@ -129,19 +138,17 @@ class AnswerSelection(AS2Dataset):
         refuse_variant(variant)
         return self.get_candidates()[["qid", "docno", "label"]]
 
-    def get_info(self) -> dict[str, Any]:
-        """Returns name, mode, split, counts, licence, address and notes."""
-        return self._info(self.mode, self.split, self.get_candidates())
-
-    def __reduce__(self):
-        # pt.get_dataset sets a closure on the instance, which cannot be pickled.
-        return AnswerSelection, (self.collection, self.split, self.mode)
-
 
 class RetrievalDataset(AS2Dataset):
     """Questions that are asked of a whole corpus: topics, judgements and documents, without candidate lists."""
 
     collection: RetrievalCollection
+    mode = Mode.RAW
+
+    @property
+    def split(self) -> str | None:
+        """The split, or the half of the articles; None for all questions."""
+        return self.collection.part
 
     def get_topics(self, variant: str | None = None) -> pd.DataFrame:
         """Returns the questions: ``qid, query``."""
@@ -159,13 +166,6 @@ class RetrievalDataset(AS2Dataset):
             f"as2:{self.name} has no candidate lists: retrieve them, for instance with "
             f"BM25.from_docs(dataset.get_corpus_iter()) % 100"
         )
-
-    def get_info(self) -> dict[str, Any]:
-        """Returns name, mode (always raw), split (or the half of the articles), counts, licence, address and notes."""
-        return self._info(Mode.RAW, self.collection.part, self.get_qrels())
-
-    def __reduce__(self):
-        return type(self), (self.collection,)
 
 
 def refuse_variant(variant: str | None) -> None:

@@ -11,7 +11,7 @@ from pyterrier_cascade.datasets.base import RetrievalDataset
 from pyterrier_cascade.datasets.collection import RetrievalCollection, RetrievalData
 from pyterrier_cascade.datasets.download import DataFile
 from pyterrier_cascade.datasets.files import DataFolder, Stamp, checked_folder, stamp
-from pyterrier_cascade.text_files import json_strings, numbered_lines, read_qrels, run_rows
+from pyterrier_cascade.text_files import fields_of, json_strings, numbered_lines, read_qrels, run_rows
 
 RUNS = ("bm25base_p", "p_bert")
 """The official runs of the track that the folder may have."""
@@ -95,10 +95,11 @@ class Dl19(RetrievalDataset):
 @lru_cache(maxsize=2)
 def _read(queries: Stamp, qrels: Stamp, passages: Stamp) -> RetrievalData:
     judgements = read_qrels(qrels[0])
-    topics = pd.DataFrame(_queries(queries[0]), columns=["qid", "query"], dtype=str)
+    asked = [fields_of(where, line, "qid query", "\t") for where, line in numbered_lines(queries[0])]
+    topics = pd.DataFrame(asked, columns=["qid", "query"], dtype=str)
     topics = topics[topics["qid"].isin(judgements["qid"])].reset_index(drop=True)
     texts = dict(json_strings(where, line, "docno", "text") for where, line in numbered_lines(passages[0]))
-    documents = pd.DataFrame({"docno": list(texts), "text": list(texts.values())}, dtype=str).set_index("docno")
+    documents = pd.DataFrame(list(texts.items()), columns=["docno", "text"], dtype=str).set_index("docno")
     for column, known, path in (("qid", topics["qid"], queries[0]), ("docno", documents.index, passages[0])):
         unknown = judgements[column][~judgements[column].isin(known)]
         if len(unknown):
@@ -106,15 +107,6 @@ def _read(queries: Stamp, qrels: Stamp, passages: Stamp) -> RetrievalData:
                 f"{column} {unknown.iloc[0]!r} is judged in {qrels[0]} but is not in {path}; get the files again"
             )
     return RetrievalData(documents, topics, judgements)
-
-
-def _queries(path: str) -> list[list[str]]:
-    rows = []
-    for where, line in numbered_lines(path):
-        rows.append(line.split("\t"))
-        if len(rows[-1]) != 2:
-            raise ValueError(f"{where}: {len(rows[-1])} fields with tabs between, not a qid and a query")
-    return rows
 
 
 @lru_cache(maxsize=2)

@@ -2,19 +2,18 @@
 
 import gzip
 import hashlib
-import os
+import io
 import zipfile
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from urllib.request import urlopen
 
 import pyterrier as pt
 
-from pyterrier_cascade.store.publish import sync
+from pyterrier_cascade.store.publish import publish_file
 
 TIMEOUT_SECONDS = 60
 CHUNK_BYTES = 1 << 16
@@ -51,41 +50,35 @@ def download(files: Sequence[DataFile], folder: Path) -> None:
         FileNotFoundError: If the download fails.
         ValueError: If the content is damaged or does not have the expected checksum.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=".part-", dir=folder) as tmp:
-        raw = Path(tmp) / "raw"
-        _fetch(files[0], raw)
-        for file in files:
-            part = Path(tmp) / file.name
-            part.write_bytes(_checked(file, _unpack(file, raw)))
-            sync(part)
-            os.replace(part, folder / file.name)
-        sync(folder)
+    packed = _fetched(files[0])
+    for file in files:
+        publish_file(folder / file.name, _checked(file, _unpacked(file, packed)))
 
 
-def _fetch(file: DataFile, path: Path) -> None:
+def _fetched(file: DataFile) -> bytes:
+    content = io.BytesIO()
     try:
-        with urlopen(file.url, timeout=TIMEOUT_SECONDS) as response, open(path, "wb") as out:
+        with urlopen(file.url, timeout=TIMEOUT_SECONDS) as response:
             total = int(response.headers.get("Content-Length", 0)) or None
             with pt.tqdm(desc=f"downloading {file.name}", total=total, unit="B", unit_scale=True) as bar:
                 while chunk := response.read(CHUNK_BYTES):
-                    bar.update(out.write(chunk))
-            if total is not None and out.tell() != total:
-                raise ConnectionError(f"the connection ended after {out.tell()} of {total} bytes")
+                    bar.update(content.write(chunk))
+            if total is not None and content.tell() != total:
+                raise ConnectionError(f"the connection ended after {content.tell()} of {total} bytes")
     except (OSError, HTTPException) as err:
         raise FileNotFoundError(
             f"{file.name} could not be downloaded from {file.url} ({err}); try again, or get it yourself and name its "
             f"folder with folder=... or PTC_DATA"
         ) from err
+    return content.getvalue()
 
 
-def _unpack(file: DataFile, raw: Path) -> bytes:
+def _unpacked(file: DataFile, packed: bytes) -> bytes:
     try:
         if file.member is not None:
-            with zipfile.ZipFile(raw) as archive:
+            with zipfile.ZipFile(io.BytesIO(packed)) as archive:
                 return archive.read(file.member)
-        data = raw.read_bytes()
-        return gzip.decompress(data) if file.url.endswith(".gz") else data
+        return gzip.decompress(packed) if file.url.endswith(".gz") else packed
     except (OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as err:
         raise ValueError(f"{file.url} delivered no {file.name} that can be unpacked ({err}); nothing was kept") from err
 

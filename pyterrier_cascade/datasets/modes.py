@@ -20,11 +20,9 @@ class Mode(str, Enum):
     NO_ALL_MINUS = "no_all_minus"
     CLEAN = "clean"
 
-
-def checked_mode(mode: Mode | str) -> Mode:
-    """Returns the mode of a value such as ``"clean"``; raises ValueError for any other value."""
-    check_choices(mode=(mode, [known.value for known in Mode]))
-    return Mode(mode)
+    @classmethod
+    def _missing_(cls, value):
+        check_choices(mode=(value, [mode.value for mode in cls]))
 
 
 def keep_questions(pairs: pd.DataFrame, mode: Mode | str) -> pd.DataFrame:
@@ -34,7 +32,7 @@ def keep_questions(pairs: pd.DataFrame, mode: Mode | str) -> pd.DataFrame:
         pairs: A frame with ``qid`` and ``label``; a label above 0 is correct.
         mode: The reading, a :class:`Mode` or its value.
     """
-    mode = checked_mode(mode)
+    mode = Mode(mode)
     if mode is Mode.RAW:
         return pairs
     labels = pairs.groupby("qid", sort=False)["label"]

@@ -1,6 +1,7 @@
 """The provider of the data sets: from a name such as ``wikiqa/test`` to a data set."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 
 import pyterrier as pt
 
@@ -15,7 +16,24 @@ from pyterrier_cascade.datasets.squad import RELEASES, SquadFile, SquadOpen
 from pyterrier_cascade.datasets.trecqa import TrecQA
 from pyterrier_cascade.datasets.wikiqa import WikiQA
 
-LABELLED = {kind.name: kind for kind in (Asnq, AsnqLike, GeneratedFacts, TrecQA, WikiQA)}
+LABELLED = (Asnq, AsnqLike, GeneratedFacts, TrecQA, WikiQA)
+
+
+def _dataset_makers() -> dict[str, Callable[[], AS2Dataset]]:
+    makers: dict[str, Callable[[], AS2Dataset]] = {}
+    for kind in LABELLED:
+        for split in kind.default_modes:
+            makers[f"{kind.name}/{split}"] = partial(AnswerSelection, kind(), split)
+            for mode in Mode:
+                makers[f"{kind.name}/{mode.value}/{split}"] = partial(AnswerSelection, kind(), split, mode)
+    makers |= {f"squad-open/{release}": partial(SquadOpen, SquadFile(release)) for release in RELEASES}
+    makers["dl19"] = partial(Dl19, Dl19Folder())
+    makers |= {f"scifact/{split}": partial(RetrievalDataset, SciFactFolder(split)) for split in SPLITS}
+    return makers
+
+
+DATASETS = _dataset_makers()
+"""All names, and what makes the data set of each; ``squad-open`` is not among them, because it needs a file."""
 
 
 class AS2Provider(pt.datasets.DatasetProvider):
@@ -27,35 +45,16 @@ class AS2Provider(pt.datasets.DatasetProvider):
         Raises:
             KeyError: If there is no such data set; the message lists the names.
         """
-        match name.split("/"):
-            case ["squad-open"]:
-                return SquadOpen(SquadFile())
-            case ["squad-open", release] if release in RELEASES:
-                return SquadOpen(SquadFile(release))
-            case ["dl19"]:
-                return Dl19(Dl19Folder())
-            case ["scifact", split] if split in SPLITS:
-                return RetrievalDataset(SciFactFolder(split))
-            case [kind, split] if _exists(kind, split):
-                return AnswerSelection(LABELLED[kind](), split)
-            case [kind, mode, split] if _exists(kind, split) and mode in set(Mode):
-                return AnswerSelection(LABELLED[kind](), split, Mode(mode))
+        if name == "squad-open":
+            return SquadOpen(SquadFile())
+        if name in DATASETS:
+            return DATASETS[name]()
         raise KeyError(
-            f"as2 has no {name!r}{did_you_mean(name, list(self.list_dataset_names()))}; it has "
-            f"<{'|'.join(LABELLED)}>/[<{'|'.join(Mode)}>/]<train|dev|test>, squad-open/<{'|'.join(RELEASES)}>, "
-            f"squad-open with file=..., dl19 and scifact/<{'|'.join(SPLITS)}>"
+            f"as2 has no {name!r}{did_you_mean(name, DATASETS)}; it has "
+            f"<{'|'.join(kind.name for kind in LABELLED)}>/[<{'|'.join(Mode)}>/]<train|dev|test>, "
+            f"squad-open/<{'|'.join(RELEASES)}>, squad-open with file=..., dl19 and scifact/<{'|'.join(SPLITS)}>"
         )
 
     def list_dataset_names(self) -> Iterable[str]:
-        """Yields all names; a name without a mode stands for the mode in which the papers use that split."""
-        for kind in LABELLED.values():
-            for split in kind.default_modes:
-                yield f"{kind.name}/{split}"
-                yield from (f"{kind.name}/{mode.value}/{split}" for mode in Mode)
-        yield from (f"squad-open/{release}" for release in RELEASES)
-        yield "dl19"
-        yield from (f"scifact/{split}" for split in SPLITS)
-
-
-def _exists(kind: str, split: str) -> bool:
-    return kind in LABELLED and split in LABELLED[kind].default_modes
+        """Returns all names; a name without a mode stands for the mode in which the papers use that split."""
+        return list(DATASETS)

@@ -10,11 +10,18 @@ from pyterrier_cascade.checks import check_choices
 from pyterrier_cascade.datasets.collection import RetrievalCollection, RetrievalData
 from pyterrier_cascade.datasets.download import DataFile
 from pyterrier_cascade.datasets.files import DataFolder, Stamp, checked_folder, stamp
-from pyterrier_cascade.text_files import filled_lines, number, numbered_lines, parse_json
+from pyterrier_cascade.text_files import (
+    QRELS,
+    fields_of,
+    filled_lines,
+    number,
+    numbered_lines,
+    parse_json,
+    refusing_other_shapes,
+)
 
 SPLITS = ("train", "test")
-HEADER = "query-id"
-"""The first word of the header that BEIR's qrels have."""
+BEIR_QRELS = "query-id corpus-id score"
 
 
 @dataclass(frozen=True)
@@ -93,11 +100,9 @@ def _records(path: str) -> list[tuple[str, str]]:
     rows = []
     for where, line in numbered_lines(path):
         record: Any = parse_json(where, line)
-        try:
+        with refusing_other_shapes(f"{where}: not an object with an _id (or docno) and a text"):
             name = record["docno"] if "docno" in record else record["_id"]
             rows.append((name, " ".join(filter(None, (record.get("title"), record["text"])))))
-        except (KeyError, TypeError, AttributeError) as err:
-            raise ValueError(f"{where}: not an object with an _id (or docno) and a text ({err!r})") from err
     return rows
 
 
@@ -105,12 +110,8 @@ def _judgements(path: str) -> list[tuple[str, str, int]]:
     """Returns the rows of a file with three columns and a header, as in BEIR, or with TREC's four columns."""
     rows = []
     for where, line in filled_lines(path):
-        fields = line.split()
-        if fields[0] == HEADER:
-            continue
-        if len(fields) not in (3, 4):
-            raise ValueError(
-                f"{where}: {len(fields)} fields, not the 3 of 'query-id corpus-id score' or 4 of TREC qrels"
-            )
-        rows.append((fields[0], fields[-2], number(where, "label", fields[-1], int)))
+        form = QRELS if len(line.split()) == len(QRELS.split()) else BEIR_QRELS
+        qid, *_, docno, label = fields_of(where, line, form)
+        if qid != "query-id":
+            rows.append((qid, docno, number(where, "label", label, int)))
     return rows

@@ -1,9 +1,10 @@
 """``as2:squad-open``: the paragraphs of SQuAD as a corpus, its questions as topics (Rajpurkar et al., EMNLP 2016)."""
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import pandas as pd
 
@@ -12,29 +13,19 @@ from pyterrier_cascade.datasets.base import RetrievalDataset
 from pyterrier_cascade.datasets.collection import RetrievalCollection, RetrievalData
 from pyterrier_cascade.datasets.download import DataFile
 from pyterrier_cascade.datasets.files import DataFolder, Stamp, checked_folder, stamp
-from pyterrier_cascade.text_files import read_json
+from pyterrier_cascade.text_files import read_json, refusing_other_shapes
 
 RELEASES = {
-    "dev-v1.1": DataFolder(
-        ("squad",),
-        {
-            "dev-v1.1": DataFile(
-                "dev-v1.1.json",
-                "https://rajpurkar.github.io/SQuAD-explorer/dataset/dev-v1.1.json",
-                "95aa6a52d5d6a735563366753ca50492a658031da74f301ac5238b03966972c9",
-                aliases=("dev-v1.1.rebuilt.json",),
-            )
-        },
+    "dev-v1.1": DataFile(
+        "dev-v1.1.json",
+        "https://rajpurkar.github.io/SQuAD-explorer/dataset/dev-v1.1.json",
+        "95aa6a52d5d6a735563366753ca50492a658031da74f301ac5238b03966972c9",
+        aliases=("dev-v1.1.rebuilt.json",),
     ),
-    "new_wiki_v1.0": DataFolder(
-        ("squadshifts",),
-        {
-            "new_wiki_v1.0": DataFile(
-                "new_wiki_v1.0.json",
-                "https://raw.githubusercontent.com/modestyachts/squadshifts-website/master/datasets/new_wiki_v1.0.json",
-                "1d50a0ca4cdab88d038b52ea8a2d0510af6038d7f41a0a256b9659237769d0ee",
-            )
-        },
+    "new_wiki_v1.0": DataFile(
+        "new_wiki_v1.0.json",
+        "https://raw.githubusercontent.com/modestyachts/squadshifts-website/master/datasets/new_wiki_v1.0.json",
+        "1d50a0ca4cdab88d038b52ea8a2d0510af6038d7f41a0a256b9659237769d0ee",
     ),
 }
 LICENCES_AND_PAGES = {
@@ -70,6 +61,7 @@ class SquadFile(RetrievalCollection):
     text_fields = ("text", "title")
     fields_in_name = ("release",)
     notes = "qrels = the paragraph that the question was written for; questions marked is_impossible are left out"
+    data_folder: ClassVar = DataFolder(("squad", "squadshifts"), RELEASES)
 
     def __post_init__(self):
         object.__setattr__(self, "folder", checked_folder(self.folder))
@@ -119,7 +111,7 @@ class SquadFile(RetrievalCollection):
 
     def _path(self) -> str | os.PathLike:
         if self.file is None:
-            return RELEASES[self.release].locate(self.release, self.folder)
+            return self.data_folder.locate(self.release, self.folder)
         path = os.path.expanduser(self.file)
         if not os.path.isfile(path):
             raise FileNotFoundError(f"there is no file {self.file!r}; file=... takes a SQuAD-shaped .json or .json.gz")
@@ -140,38 +132,14 @@ class SquadOpen(RetrievalDataset):
 def _parse(file: Stamp) -> RetrievalData:
     path = file[0]
     documents, topics, answers = [], [], []
-    for docno, title, paragraph in _paragraphs(path, read_json(path)):
-        try:
+    for docno, title, paragraph in _paragraphs(path):
+        with refusing_other_shapes(f"{path}: paragraph {docno} does not have the shape of SQuAD"):
             documents.append((docno, paragraph["context"], title))
             for question in paragraph["qas"]:
                 if not question.get("is_impossible", False):
                     qid = str(question["id"])
                     topics.append((qid, question["question"], docno))
                     answers += [(qid, answer["text"]) for answer in question.get("answers", [])]
-        except (KeyError, TypeError, AttributeError) as err:
-            raise ValueError(f"{path}: paragraph {docno} does not have the shape of SQuAD ({err!r})") from err
-    return _frames(path, documents, topics, answers)
-
-
-@lru_cache(maxsize=4)
-def _half(file: Stamp, articles: str) -> RetrievalData:
-    squad = _parse(file)
-    number = squad.qrels["docno"].str.split("-").str[0].astype(int)
-    qrels = squad.qrels[number % 2 == HALVES.index(articles)]
-    asked = (frame[frame["qid"].isin(qrels["qid"])] for frame in (squad.topics, qrels, squad.answers))
-    return RetrievalData(squad.documents, *(frame.reset_index(drop=True) for frame in asked))
-
-
-def _paragraphs(path: str, record: Any):
-    try:
-        for a, article in enumerate(record["data"]):
-            for p, paragraph in enumerate(article["paragraphs"]):
-                yield f"{a}-{p}", article.get("title", ""), paragraph
-    except (KeyError, TypeError, AttributeError) as err:
-        raise ValueError(f"{path}: not 'data', a list of articles with 'paragraphs', as in SQuAD ({err!r})") from err
-
-
-def _frames(path: str, documents: list, topics: list, answers: list) -> RetrievalData:
     asked = pd.DataFrame(topics, columns=["qid", "query", "docno"], dtype=str)
     twice = asked["qid"][asked["qid"].duplicated()].tolist()
     if twice:
@@ -182,3 +150,20 @@ def _frames(path: str, documents: list, topics: list, answers: list) -> Retrieva
         asked[["qid", "docno"]].assign(label=1),
         pd.DataFrame(answers, columns=["qid", "answer"], dtype=str),
     )
+
+
+def _paragraphs(path: str) -> Iterator[tuple[str, str, Any]]:
+    record = read_json(path)
+    with refusing_other_shapes(f"{path}: not 'data', a list of articles with 'paragraphs', as in SQuAD"):
+        for a, article in enumerate(record["data"]):
+            for p, paragraph in enumerate(article["paragraphs"]):
+                yield f"{a}-{p}", article.get("title", ""), paragraph
+
+
+@lru_cache(maxsize=4)
+def _half(file: Stamp, articles: str) -> RetrievalData:
+    squad = _parse(file)
+    number = squad.qrels["docno"].str.split("-").str[0].astype(int)
+    qrels = squad.qrels[number % 2 == HALVES.index(articles)]
+    asked = (frame[frame["qid"].isin(qrels["qid"])] for frame in (squad.topics, qrels, squad.answers))
+    return RetrievalData(squad.documents, *(frame.reset_index(drop=True) for frame in asked))

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 import pandas as pd
 import pyterrier as pt
 
+from pyterrier_cascade.checks import listed
 from pyterrier_cascade.datasets.collection import Collection
-
-MAX_NAMED = 5
 
 
 class TextLoader(pt.Transformer):
@@ -38,16 +37,12 @@ class TextLoader(pt.Transformer):
         documents = self.collection.documents()
         positions = documents.index.get_indexer(inp["docno"])
         if (positions < 0).any():
-            raise KeyError(self._unknown(inp["docno"][positions < 0]))
+            unknown = inp["docno"][positions < 0].unique()
+            raise KeyError(
+                f"{listed(unknown, 'docno')} not in as2:{self.collection.name}; were these rows retrieved from "
+                f"another corpus?"
+            )
         return inp.assign(**{field: documents[field].array.take(positions) for field in self.fields})
-
-    def _unknown(self, docnos: pd.Series) -> str:
-        names = [repr(docno) for docno in docnos.drop_duplicates()]
-        more = ", ..." if len(names) > MAX_NAMED else ""
-        return (
-            f"{len(names)} docno not in as2:{self.collection.name}: {', '.join(names[:MAX_NAMED])}{more}; "
-            f"were these rows retrieved from another corpus?"
-        )
 
     def fuse_rank_cutoff(self, k: int) -> pt.Transformer:
         """Returns the cutoff followed by this loader, which then has fewer rows to look up."""

@@ -10,11 +10,16 @@ from pyterrier_cascade.datasets.docnos import hashed_docnos
 from pyterrier_cascade.datasets.download import DataFile
 from pyterrier_cascade.datasets.files import DataFolder
 from pyterrier_cascade.datasets.modes import Mode
-from pyterrier_cascade.text_files import numbered_lines, parse_json
+from pyterrier_cascade.text_files import numbered_lines, parse_json, refusing_other_shapes
 
 RAW = "https://raw.githubusercontent.com/mcrisc/lexdecomp/89d21f150188b551607317ccb79a07f5316e99e4/trec-qa/"
+FILES = {
+    "train": ("train-all.jsonl.gz", "c1a7d93807a8499c2d9672363eabf6a698b761062d4a141cbffe255bb7440c5d"),
+    "dev": ("dev.jsonl", "9c5976698e2798ada7e269d5774bbd12c5fa923776fd1305334412333704029a"),
+    "test": ("test.jsonl", "b2646549a41a878cd92c2abf3fa5ac6226717962d6ede54e653a213aeaa31c94"),
+}
+"""For each split the name of its file at that address, and the checksum of the unpacked file."""
 MAX_DEV_TOKENS = 40
-PAIR_COLUMNS = ["qid", "query", "docno", "text", "label"]
 
 
 @dataclass(frozen=True)
@@ -40,23 +45,7 @@ class TrecQA(LabelledFiles):
     default_modes: ClassVar = {"train": Mode.RAW, "dev": Mode.CLEAN, "test": Mode.CLEAN}
     data_folder = DataFolder(
         ("trecqa",),
-        {
-            "train": DataFile(
-                "train-all.jsonl",
-                RAW + "train-all.jsonl.gz",
-                "c1a7d93807a8499c2d9672363eabf6a698b761062d4a141cbffe255bb7440c5d",
-            ),
-            "dev": DataFile(
-                "dev.jsonl",
-                RAW + "dev.jsonl",
-                "9c5976698e2798ada7e269d5774bbd12c5fa923776fd1305334412333704029a",
-            ),
-            "test": DataFile(
-                "test.jsonl",
-                RAW + "test.jsonl",
-                "b2646549a41a878cd92c2abf3fa5ac6226717962d6ede54e653a213aeaa31c94",
-            ),
-        },
+        {split: DataFile(name.removesuffix(".gz"), RAW + name, sha256) for split, (name, sha256) in FILES.items()},
     )
 
     @classmethod
@@ -75,18 +64,14 @@ class TrecQA(LabelledFiles):
             topics.append((qid, query))
             docnos = hashed_docnos([text for text, _ in candidates], 12)
             pairs += [(qid, query, docno, *c) for docno, c in zip(docnos, candidates, strict=True)]
-        return Split(
-            pd.DataFrame(topics, columns=["qid", "query"]),
-            pd.DataFrame(pairs, columns=PAIR_COLUMNS).astype({"label": "int64"}),
-        )
+        frame = pd.DataFrame(pairs, columns=["qid", "query", "docno", "text", "label"]).astype({"label": "int64"})
+        return Split(pd.DataFrame(topics, columns=["qid", "query"]), frame)
 
 
 def _question(where: str, line: str) -> tuple[str, list[tuple[str, int]]]:
     record = parse_json(where, line)
-    try:
+    with refusing_other_shapes(f"{where}: not a question with candidates, each a sentence and a label"):
         query, candidates = record["question"], [(c["sentence"], c["label"]) for c in record["candidates"]]
-    except (KeyError, TypeError) as err:
-        raise ValueError(f"{where}: not a question with candidates, each a sentence and a label ({err!r})") from err
     for text, label in candidates:
         if not isinstance(text, str) or not isinstance(query, str):
             raise ValueError(f"{where}: question and sentences should be text")

@@ -7,7 +7,7 @@ import ir_measures
 from pyterrier_cascade.frames import COST, FULL_COST, FULL_TOKEN_COST, TOKEN_COST
 
 
-def _relative(spent, full):
+def _relative(spent: str, full: str, **names: str) -> ir_measures.measures.Measure:
     def calculate(qrels, run):
         if spent in run.columns and full in run.columns:
             # Other measures have no value for a query without judgements, and in an experiment all measures must have
@@ -18,14 +18,13 @@ def _relative(spent, full):
             ratio = (rows[spent] / rows[full]).mask(rows[full].isna(), 0.0)
             yield from zip(rows["query_id"], ratio.astype(float), strict=True)
 
-    return calculate
+    return ir_measures.define(calculate, support_cutoff=False, run_inputs=["query_id"], **names)
 
 
-RelativeCost = ir_measures.define(
-    _relative(COST, FULL_COST),
+RelativeCost = _relative(
+    COST,
+    FULL_COST,
     name="RelativeCost",
-    support_cutoff=False,
-    run_inputs=["query_id"],
     pretty_name="Relative cost",
     short_desc="layers run over a query's candidates, relative to the full encoder over all of them (CT-32 to CT-34)",
 )
@@ -37,11 +36,10 @@ are not counted (CT-32), and queries without judgements have no value. It is NaN
 :class:`~pyterrier_cascade.HierarchicalRanker`, which has no layers to count.
 """
 
-RelativeTokenCost = ir_measures.define(
-    _relative(TOKEN_COST, FULL_TOKEN_COST),
+RelativeTokenCost = _relative(
+    TOKEN_COST,
+    FULL_TOKEN_COST,
     name="RelativeTokenCost",
-    support_cutoff=False,
-    run_inputs=["query_id"],
     pretty_name="Relative cost by tokens",
     short_desc="like RelativeCost, with each candidate weighted by its number of tokens",
 )

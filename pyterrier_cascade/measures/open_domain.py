@@ -31,6 +31,8 @@ class _Comparison(ir_measures.measures.Measure):
     }
     RUN_INPUTS: ClassVar = ["query_id", "doc_id", "score"]
     QREL_INPUTS: ClassVar = ["query_id", "doc_id", "relevance"]
+    GAINED: ClassVar[bool]
+    """Whether the measure counts what the run has over the other results, or what it lacks."""
 
     def __call__(self, *unnamed, cutoff=None, **named):
         """Returns the measure with other results, a cutoff or both: ``PBT(bm25=results) @ 10``.
@@ -71,7 +73,8 @@ class _Comparison(ir_measures.measures.Measure):
                 f"the first of which is {questions[0]!r}; are they results for the same questions?"
             )
         answering = qrels.loc[qrels["relevance"] > 0, ["query_id", "doc_id"]]
-        has, lacks = self._sides(*(_top(ranked, self.params["cutoff"]) for ranked in (_ranked(run), other)))
+        sides = [_top(ranked, self.params["cutoff"]) for ranked in (_ranked(run), other)]
+        has, lacks = sides if self.GAINED else sides[::-1]
         compared = answering.merge(has).merge(lacks, how="left", indicator="side")
         found = set(compared.loc[compared["side"] == "left_only", "query_id"])
         for qid in questions:
@@ -123,20 +126,14 @@ class _PBT(_Comparison):
     NAME = __name__ = "PBT"
     PRETTY_NAME = "Answers gained over other results"
     SHORT_DESC = "whether an answering document is among the first N but not among the first N of others (DC-21)"
-
-    @staticmethod
-    def _sides(ours, theirs):
-        return ours, theirs
+    GAINED = True
 
 
 class _PTB(_Comparison):
     NAME = __name__ = "PTB"
     PRETTY_NAME = "Answers lost against other results"
     SHORT_DESC = "whether an answering document is among the first N of others but not among the first N (DC-22)"
-
-    @staticmethod
-    def _sides(ours, theirs):
-        return theirs, ours
+    GAINED = False
 
 
 PBT = _PBT()

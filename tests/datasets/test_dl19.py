@@ -98,7 +98,7 @@ def test_a_run_that_is_not_there(folder):
     ("name", "content", "message"),
     [
         ("queries.tsv", "q1\twho\n", "qid 'q2' is judged in .*qrels but is not in .*queries.tsv; get the files again"),
-        ("queries.tsv", "q1 who\n", "queries.tsv, line 1: 1 fields with tabs between, not a qid and a query"),
+        ("queries.tsv", "q1 who\n", "queries.tsv, line 1: 1 fields with tabs between, not the 2 of 'qid query'"),
         ("passages.jsonl", '{"docno": "d1", "text": "t"}', "docno 'd3' is judged in .*qrels but is not in .*passages"),
         ("passages.jsonl", '{"docno": "d1"}', "passages.jsonl, line 1: no string 'text'; give objects with docno and"),
         ("qrels", "q1 0 d1 x", "qrels, line 1: label 'x' is not a whole number"),

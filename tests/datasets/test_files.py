@@ -3,10 +3,9 @@ import gzip
 import pyterrier as pt
 import pytest
 
-from pyterrier_cascade.datasets import files
+from pyterrier_cascade.datasets import SquadFile, files
 from pyterrier_cascade.datasets.download import DataFile
 from pyterrier_cascade.datasets.files import DataFolder
-from pyterrier_cascade.datasets.squad import RELEASES
 from pyterrier_cascade.datasets.wikiqa import ZIP
 from tests.datasets.as2_files import wikiqa_text
 
@@ -59,7 +58,7 @@ def test_missing_in_a_named_folder(tmp_path, monkeypatch, by):
 @pytest.mark.parametrize("name", ["dev-v1.1.json", "dev-v1.1.rebuilt.json.gz"])
 def test_squad_under_both_names(tmp_path, name):
     (tmp_path / name).touch()
-    assert RELEASES["dev-v1.1"].locate("dev-v1.1", tmp_path) == tmp_path / name
+    assert SquadFile.data_folder.locate("dev-v1.1", tmp_path) == tmp_path / name
 
 
 PLAIN = DataFolder(

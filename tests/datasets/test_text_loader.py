@@ -87,11 +87,11 @@ def test_unknown_docno(loader):
     with pytest.raises(KeyError) as err:
         loader.transform(rows)
     end = "; were these rows retrieved from another corpus?"
-    assert err.value.args[0] == f"2 docno not in as2:wikiqa: 'x', 'y'{end}"
+    assert err.value.args[0] == f"2 docnos ('x', 'y') not in as2:wikiqa{end}"
     with pytest.raises(KeyError) as err:
         loader.transform(pd.DataFrame({"docno": [1, 2, None, "a", "b", "c"]}))
-    assert err.value.args[0].startswith("6 docno not in as2:wikiqa: 1, 2, ")
-    assert err.value.args[0].endswith(f", 'a', 'b', ...{end}")
+    assert err.value.args[0].startswith("6 docnos (1, 2, ")
+    assert err.value.args[0].endswith(f", 'a', 'b', ...) not in as2:wikiqa{end}")
 
 
 def test_no_docno(loader):

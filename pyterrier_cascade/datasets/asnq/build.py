@@ -19,11 +19,8 @@ from pyterrier_cascade.datasets.asnq.built_folder import (
     FORMAT,
     MANIFEST,
     PLAN,
-    TEMPORARY,
-    Page,
     describe_shard,
     read_manifest,
-    remove_unfinished,
     total_counts,
     write_json,
     write_shard,
@@ -31,7 +28,7 @@ from pyterrier_cascade.datasets.asnq.built_folder import (
 from pyterrier_cascade.datasets.asnq.labelling import ANSWER, label_table, table_text
 from pyterrier_cascade.datasets.asnq.natural_questions import NaturalQuestions
 from pyterrier_cascade.datasets.asnq.squad_shaped import SquadShaped
-from pyterrier_cascade.store.publish import sha256
+from pyterrier_cascade.store.publish import sha256, sweep
 from pyterrier_cascade.text_files import read_json
 
 Source = NaturalQuestions | SquadShaped
@@ -96,29 +93,28 @@ def _plan(source: Source, records_per_shard: int) -> dict[str, Any]:
 
 def _begin(folder: Path, plan: dict[str, Any]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
+    sweep(folder)
     path = folder / PLAN
     if path.exists():
         _check_same_build(folder, read_json(path), plan)
-    elif any(not file.name.startswith(TEMPORARY) for file in folder.iterdir()):
+    elif any(folder.iterdir()):
         raise ValueError(f"{folder} has files but no {PLAN}: it was not begun by this builder; name another folder")
-    remove_unfinished(folder)
     write_json(path, plan)
 
 
 def _check_same_build(folder: Path, begun: dict[str, Any], plan: dict[str, Any]) -> None:
     """Refuses a folder of another build. In an unfinished one, drops the shards of files that were replaced since."""
-    replaced = [n for n, (old, new) in enumerate(zip(begun["files"], plan["files"], strict=False)) if old != new]
-    kept, now = ([(file["part"], file["name"]) for file in one["files"]] for one in (begun, plan))
-    same = kept == now
-    keys = [key for key in {**begun, **plan} if begun.get(key) != plan.get(key) and (key != "files" or not same)]
-    if keys or (replaced and (folder / MANIFEST).exists()):
-        keys = keys or ["files"]
+    changed = [key for key in {**begun, **plan} if begun.get(key) != plan.get(key)]
+    old_names, new_names = ([(file["part"], file["name"]) for file in one["files"]] for one in (begun, plan))
+    if changed == ["files"] and old_names == new_names and not (folder / MANIFEST).exists():
+        for number, (old, new) in enumerate(zip(begun["files"], plan["files"], strict=True)):
+            if old != new:
+                _discard(folder, number)
+    elif changed:
         raise ValueError(
-            f"{folder} was begun with {_some(begun, keys)}, and not with {_some(plan, keys)}; build with the same "
-            f"files and settings, or in another folder"
+            f"{folder} was begun with {_some(begun, changed)}, and not with {_some(plan, changed)}; build with the "
+            f"same files and settings, or in another folder"
         )
-    for number in replaced:
-        _discard(folder, number)
 
 
 def _discard(folder: Path, number: int) -> None:
@@ -138,7 +134,7 @@ def _build_files(source: Source, folder: Path, plan: dict[str, Any], processes: 
     ) as bar:
         bar.update(sum(sizes) - sum(sizes[number] for number in todo))
         for number in _run(source, folder, plan["records_per_shard"], todo, processes):
-            bar.set_postfix(shards=sum(1 for _ in folder.glob("*.jsonl.gz")))
+            bar.set_postfix(shards=sum(1 for _ in folder.glob("[0-9]*.jsonl.gz")))
             bar.update(0 if number is None else sizes[number])
 
 
@@ -193,17 +189,14 @@ def _build_shards(source: Source, folder: Path, number: int, size: int) -> Itera
         for shard, group in groupby(records, lambda record: record[0] // size):
             path = folder / f"{number:05d}-{shard:05d}.jsonl.gz"
             pages = (source.page(number, where, record) for _, (where, record) in group)
-            shards.append(describe_shard(path) if path.exists() else write_shard(path, _kept(pages)))
+            asked = (page for page in pages if page is not None and page.questions)
+            shards.append(describe_shard(path) if path.exists() else write_shard(path, asked))
             yield
     except ValueError:
         # The checksum is compared only at the end of a file, so the shards from before the damage may be wrong too.
         _discard(folder, number)
         raise
     write_json(_done(folder, number), shards)
-
-
-def _kept(pages: Iterator[Page | None]) -> Iterator[Page]:
-    return (page for page in pages if page is not None and page.questions)
 
 
 def _done(folder: Path, number: int) -> Path:

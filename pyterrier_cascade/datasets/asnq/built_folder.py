@@ -5,20 +5,18 @@ Each file is there whole or not at all, so a folder with a manifest is complete.
 
 import gzip
 import json
-import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from pyterrier_cascade.datasets.asnq.labelling import DIGITS
-from pyterrier_cascade.store.publish import sync
+from pyterrier_cascade.store.publish import publish_file, publishing_file
 from pyterrier_cascade.text_files import numbered_lines, parse_json, read_json
 
 PLAN = "plan.json"
 MANIFEST = "manifest.json"
 FORMAT = {"format": "asnq-like", "version": 2}
-TEMPORARY = ".tmp-"
 
 Counts = dict[str, Counter]
 
@@ -62,17 +60,12 @@ class Page(NamedTuple):
         value = parse_json(where, line)
         try:
             name, part, sentences, questions, article = value
-            page = cls(name, part, sentences, [LabelledQuestion(*question) for question in questions], article)
-            whole = all(
-                len(question.labels) == len(sentences) and set(question.labels) <= DIGITS for question in page.questions
-            )
+            labelled = [LabelledQuestion(*question) for question in questions]
+            if any(len(one.labels) != len(sentences) or not set(one.labels) <= DIGITS for one in labelled):
+                raise ValueError("labels are missing or none of 1, 2, 3, 4")
         except (TypeError, ValueError) as err:
             raise ValueError(f"{where}: not a page of a built folder ({err}); build it again") from err
-        if not whole:
-            raise ValueError(
-                f"{where}: not a page of a built folder (labels are missing or none of 1, 2, 3, 4); build it again"
-            )
-        return page
+        return cls(name, part, sentences, labelled, article)
 
 
 def add_page(counts: Counts, page: Page) -> None:
@@ -98,14 +91,14 @@ def write_shard(path: Path, pages: Iterable[Page]) -> dict[str, Any]:
     The file appears when it is whole. The same pages give the same bytes.
     """
     counts: Counts = {}
-
-    def write(file: IO[bytes]) -> None:
-        with gzip.GzipFile(filename="", mode="wb", fileobj=file, compresslevel=6, mtime=0) as out:
-            for page in pages:
-                add_page(counts, page)
-                out.write(page.to_line().encode("ascii"))
-
-    _publish(path, write)
+    with (
+        publishing_file(path) as unfinished,
+        open(unfinished, "wb") as file,
+        gzip.GzipFile(filename="", mode="wb", fileobj=file, compresslevel=6, mtime=0) as out,
+    ):
+        for page in pages:
+            add_page(counts, page)
+            out.write(page.to_line().encode("ascii"))
     return _entry(path, counts)
 
 
@@ -128,7 +121,7 @@ def read_shard(path: Path) -> Iterator[Page]:
 
 def write_json(path: Path, value: Any) -> None:
     """Writes a value as JSON; the file appears when it is whole."""
-    _publish(path, lambda file: file.write(json.dumps(value, indent=1, sort_keys=True).encode()))
+    publish_file(path, json.dumps(value, indent=1, sort_keys=True).encode())
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -170,24 +163,6 @@ def describe(folder: Path) -> dict[str, Any]:
     return found
 
 
-def remove_unfinished(folder: Path) -> None:
-    """Removes the half-written files of a build that was killed."""
-    for path in folder.glob(f"{TEMPORARY}*"):
-        path.unlink(missing_ok=True)
-
-
 def _entry(path: Path, counts: Counts) -> dict[str, Any]:
     ordered = {part: dict(sorted(counter.items())) for part, counter in sorted(counts.items())}
     return {"name": path.name, "bytes": path.stat().st_size, "counts": ordered}
-
-
-def _publish(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
-    part = path.with_name(f"{TEMPORARY}{path.name}-{os.getpid()}")
-    try:
-        with open(part, "wb") as file:
-            write(file)
-        sync(part)
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
-    sync(path.parent)

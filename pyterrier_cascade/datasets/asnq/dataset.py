@@ -202,10 +202,6 @@ def _split(collection: AsnqBase, files: tuple[Stamp, ...], name: str) -> Split:
             f"as2:{collection.name}/{name}: {files[-1][0]} has no question for it; {collection.notes}. Build the "
             f"folder with files for it, or name other question lists"
         )
-    twice = split.pairs.duplicated(["qid", "docno"])
-    if twice.any():
-        qid = split.pairs["qid"][twice].iloc[0]
-        raise ValueError(f"as2:{collection.name}/{name}: question id {qid!r} occurs more than once in {files[-1][0]}")
     return split
 
 
@@ -215,7 +211,7 @@ def _documents(collection: AsnqBase, files: tuple[Stamp, ...]) -> pd.DataFrame:
     for split in collection.default_modes:
         for question in collection.iter_questions(split):
             texts.update(zip(question.docnos, question.texts, strict=True))
-    return pd.DataFrame({"docno": list(texts), "text": list(texts.values())}, dtype=str).set_index("docno")
+    return pd.DataFrame(list(texts.items()), columns=["docno", "text"], dtype=str).set_index("docno")
 
 
 @lru_cache(maxsize=4)

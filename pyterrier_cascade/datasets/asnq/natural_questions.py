@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from pyterrier_cascade.datasets.asnq.built_folder import LabelledQuestion, Page
 from pyterrier_cascade.datasets.asnq.labelling import ShortAnswers, label, sentence_spans
-from pyterrier_cascade.text_files import numbered_lines, parse_json
+from pyterrier_cascade.text_files import numbered_lines, parse_json, refusing_other_shapes
 
 # A single cell ("11.44") makes no sense alone, so a table's row is cut into sentences like a paragraph: the tags of its
 # cells do not end a text, and all other tags do.
@@ -97,7 +97,7 @@ def question_page(where: str, record: dict, part: str, casefold: bool = False) -
     Raises:
         ValueError: If the record is not a question of the Natural Questions; the message starts with ``where``.
     """
-    try:
+    with refusing_other_shapes(f"{where}: not a question of the original Natural Questions"):
         long, short = _answer_spans(record["annotations"])
         if not long or not short:
             return None
@@ -106,8 +106,6 @@ def question_page(where: str, record: dict, part: str, casefold: bool = False) -
         answers = ShortAnswers((_words(tokens[start:end]) for start, end in short), casefold)
         sentences, labels = _labelled(tokens, long, short, answers)
         qid, query = str(record["example_id"]), record["question_text"]
-    except (KeyError, TypeError, AttributeError) as err:
-        raise ValueError(f"{where}: not a question of the original Natural Questions ({err!r})") from err
     return Page(qid, part, sentences, [LabelledQuestion(qid, query, labels)], qid) if answers else None
 
 

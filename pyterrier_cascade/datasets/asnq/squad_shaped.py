@@ -12,7 +12,7 @@ from pyterrier_cascade.datasets.asnq.built_folder import LabelledQuestion, Page
 from pyterrier_cascade.datasets.asnq.labelling import ShortAnswers, label, sentence_spans
 from pyterrier_cascade.datasets.asnq.natural_questions import source_files
 from pyterrier_cascade.datasets.asnq.selection import draw
-from pyterrier_cascade.text_files import read_json
+from pyterrier_cascade.text_files import read_json, refusing_other_shapes
 
 MATCHES = ("text", "offsets")
 Span = tuple[int, int]
@@ -94,16 +94,23 @@ class SquadShaped:
         Raises:
             ValueError: If it does not have SQuAD's shape, or (``match="offsets"``) an answer is not at its place.
         """
-        try:
+        with refusing_other_shapes(f"{where}: not an article in the shape of SQuAD"):
             paragraphs = record.content["paragraphs"]
-            sentences = _sentences(paragraphs)
-            questions = [self._asked(where, sentences, *asked) for asked in _questions(paragraphs)]
-        except (KeyError, TypeError, AttributeError) as err:
-            raise ValueError(f"{where}: not an article in the shape of SQuAD ({err!r})") from err
+            sentences = [
+                ParagraphSentence(paragraph["context"][start:end], number, (start, end))
+                for number, paragraph in enumerate(paragraphs)
+                for start, end in sentence_spans(paragraph["context"])
+            ]
+            questions = [
+                self._labelled(where, sentences, number, paragraph["context"], question)
+                for number, paragraph in enumerate(paragraphs)
+                for question in paragraph["qas"]
+                if question.get("answers") and not question.get("is_impossible", False)
+            ]
         part = "dev" if record.title in self._dev_titles else "train"
         return Page(record.name, part, [sentence.text for sentence in sentences], questions, record.title)
 
-    def _asked(
+    def _labelled(
         self, where: str, sentences: list[ParagraphSentence], gold: int, context: str, question: dict
     ) -> LabelledQuestion:
         answers = ShortAnswers((answer["text"] for answer in question["answers"]), self.casefold)
@@ -124,33 +131,16 @@ def articles(path: str) -> Iterator[tuple[str, Article]]:
         ValueError: If the file is damaged or has another shape.
     """
     record = read_json(path)
-    try:
+    with refusing_other_shapes(f"{path}: not 'data', a list of articles, as in SQuAD"):
         for number, content in enumerate(record["data"]):
             name = f"{_stem(path)}-{number}"
             # Some files write "Super_Bowl_50" and some "Super Bowl 50"; an article without a title takes its own name.
             title = str(content.get("title") or name).replace("_", " ").strip()
             yield f"{path}, article {number}", Article(name, title, content)
-    except (KeyError, TypeError, AttributeError) as err:
-        raise ValueError(f"{path}: not 'data', a list of articles, as in SQuAD ({err!r})") from err
 
 
 def _stem(path: str) -> str:
     return Path(path).name.removesuffix(".gz").removesuffix(".json")
-
-
-def _sentences(paragraphs: list[dict]) -> list[ParagraphSentence]:
-    return [
-        ParagraphSentence(paragraph["context"][start:end], number, (start, end))
-        for number, paragraph in enumerate(paragraphs)
-        for start, end in sentence_spans(paragraph["context"])
-    ]
-
-
-def _questions(paragraphs: list[dict]) -> Iterator[tuple[int, str, dict]]:
-    for number, paragraph in enumerate(paragraphs):
-        for question in paragraph["qas"]:
-            if question.get("answers") and not question.get("is_impossible", False):
-                yield number, paragraph["context"], question
 
 
 def _places(where: str, context: str, question: dict) -> list[Span]:

@@ -56,7 +56,8 @@ class Entity:
 
 def build_world(dice: Dice) -> tuple[dict[str, list[Entity]], dict[str, Sequence[str]]]:
     """Returns the entities of each split, with their facts, and the values of each type of answer."""
-    places, people = _places(dice), _people(dice)
+    places = (name for name, _ in _combinations("towns", dice))
+    people = _people(dice)
     families = {
         "ship": _ships_or_books(SHIP_NAMES, "the {} {}", dice),
         "book": _ships_or_books(BOOK_TITLES, '"The {} {}"', dice),
@@ -104,11 +105,6 @@ def _combinations(part: str, dice: Dice) -> Iterator[tuple[str, dict]]:
     """Yields every name of a region that its beginnings and the endings of a part give, with the region."""
     pairs = [(stem + end, region) for region in REGIONS for stem in region["stems"] for end in region[part]]
     yield from dice.shuffle(pairs)
-
-
-def _places(dice: Dice) -> Iterator[str]:
-    for name, _ in _combinations("towns", dice):
-        yield name
 
 
 def _people(dice: Dice) -> Iterator[tuple[str, list[str]]]:

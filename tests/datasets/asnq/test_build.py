@@ -128,7 +128,7 @@ def test_killed_and_resumed(tmp_path, processes):
     write_lines(tmp_path / "many" / "1.jsonl.gz", few_questions(250, 1000))
     child = start(tmp_path, processes)
     try:
-        wait_until(lambda: len(list(built.glob("*.jsonl.gz"))) >= 9)
+        wait_until(lambda: len(list(built.glob("[0-9]*.jsonl.gz"))) >= 9)
     finally:
         os.kill(child.pid, signal.SIGKILL)
         child.wait()
@@ -138,7 +138,7 @@ def test_killed_and_resumed(tmp_path, processes):
         for orphan in running(child.pid):
             os.kill(orphan, signal.SIGKILL)
     assert not (built / MANIFEST).exists()
-    before = {path: path.stat().st_mtime_ns for path in built.glob("*.jsonl.gz")}
+    before = {path: path.stat().st_mtime_ns for path in built.glob("[0-9]*.jsonl.gz")}
     assert 9 <= len(before) < 253
     with pytest.raises(FileNotFoundError) as err:
         pt.get_dataset("as2:asnq-like/train", folder=built).get_candidates()
@@ -146,7 +146,7 @@ def test_killed_and_resumed(tmp_path, processes):
         f"{built} is not a finished ASNQ-like folder: manifest.json, which is written last, is missing; run the same "
         "build again to complete it"
     )
-    (built / ".tmp-00000-00000.jsonl.gz-1").write_bytes(b"half")
+    (built / ".tmp-0123456789ab-00000-00000.jsonl.gz").write_bytes(b"half")
     whole = NaturalQuestions(train=str(tmp_path / "many"))
     silently(whole, built, records_per_shard=1)
     assert before == {path: path.stat().st_mtime_ns for path in before}

@@ -10,7 +10,6 @@ from pyterrier_cascade.datasets.asnq.built_folder import (
     describe_shard,
     read_manifest,
     read_shard,
-    remove_unfinished,
     total_counts,
     write_json,
     write_shard,
@@ -56,12 +55,6 @@ def test_a_file_that_cannot_be_finished_does_not_appear(tmp_path):
     with pytest.raises(RuntimeError, match="stopped"):
         write_shard(tmp_path / SHARD, pages())
     assert list(tmp_path.iterdir()) == []
-
-
-def test_half_written_files_are_removed(folder):
-    (folder / ".tmp-00001-00000.jsonl.gz-1").write_bytes(b"half")
-    remove_unfinished(folder)
-    assert sorted(path.name for path in folder.iterdir()) == [SHARD, MANIFEST]
 
 
 def test_a_folder_without_a_manifest_is_not_finished(folder):
