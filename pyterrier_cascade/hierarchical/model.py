@@ -18,7 +18,8 @@ from pyterrier_cascade.hierarchical.schemes import Scheme
 from pyterrier_cascade.hierarchical.vectors import WordVectors
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
-VOCABULARY = "vectors._extra_state"
+WORDS = "vectors._extra_state"
+"""The name of the vocabulary among the weights."""
 
 
 @dataclass(frozen=True)
@@ -210,7 +211,7 @@ class CompareAggregate(nn.Module):
         folder = Path(path)
         folder.mkdir(parents=True, exist_ok=True)
         weights = weights_of(self)
-        del weights[VOCABULARY]
+        del weights[WORDS]
         save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
         (folder / CONFIG).write_text(json.dumps(self.config, indent=2) + "\n")
 

@@ -106,5 +106,8 @@ def test_bad_folders(fill, error, message, tmp_path, results):
 
 
 def test_a_folder_that_is_missing(results):
-    with pytest.raises(FileNotFoundError, match=re.escape("there is no folder './nowhere'; give one that save_pret")):
+    with pytest.raises(
+        FileNotFoundError,
+        match=re.escape("there is no folder './nowhere'; give one with a config.json, or a name on"),
+    ):
         HierarchicalRanker.from_pretrained("./nowhere")(results)
