@@ -50,11 +50,6 @@ class WordVectors(nn.Module):
         self.tuned = nn.Parameter(torch.zeros(1, width))
         self.register_buffer("rest", torch.zeros(0, width))
 
-    @property
-    def words(self) -> list[str]:
-        """The vocabulary in the order of its numbers."""
-        return [*self.numbers]
-
     def add(self, words: Sequence[str], vectors: np.ndarray, n_tuned: int) -> None:
         """Appends words to the vocabulary.
 
@@ -64,8 +59,6 @@ class WordVectors(nn.Module):
             n_tuned: How many of the words, counted from the first, have vectors that are trained.
         """
         vectors = torch.from_numpy(vectors)
-        if n_tuned and len(self.rest):
-            raise ValueError("words with trained vectors come before all others; add them first")
         self.numbers |= {word: number for number, word in enumerate(words, start=len(self.numbers) + 1)}
         self.tuned = nn.Parameter(torch.cat([self.tuned.detach(), vectors[:n_tuned]]))
         self.rest = torch.cat([self.rest, vectors[n_tuned:]])

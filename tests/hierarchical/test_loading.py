@@ -62,7 +62,7 @@ def test_words_are_taken_from_a_file_of_vectors(tmp_path):
     model = load("fresh", "PRI", "list", vector_file(tmp_path, width=12), SMALL)
     module = model.prepare_training(["the unknown ship"], seed=0)
     assert module is model.module and module.architecture.embedding_width == 12
-    assert module.vectors.words[:2] == ["the", "ship"] and len(module.vectors.tuned) == 3
+    assert list(module.vectors.numbers)[:2] == ["the", "ship"] and len(module.vectors.tuned) == 3
     assert model.tokenizer(["unknown ship"]).ids.tolist() == [0, 2]
     assert model.tokenizer(["rare"]).ids.item() > 2
 

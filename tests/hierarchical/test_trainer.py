@@ -141,7 +141,7 @@ def test_the_first_step_by_hand():
     training = replace(QUICK, epochs=1)
     learner = ranker(training=training).fit_candidates(one)
     net = build("PRI", "list", SMALL)
-    net.vectors.add_random(learner.model.loaded.module.vectors.words, 0)
+    net.vectors.add_random(list(learner.model.loaded.module.vectors.numbers), 0)
     pairs = learner.model.loaded.pairs(one["query"].tolist(), one["text"].tolist())
     labels = torch.from_numpy(one["label"].to_numpy(copy=True))
     losses = question_losses(reference.all_outputs(net, pairs), net.scheme.objectives, labels, training)
@@ -193,9 +193,9 @@ def test_vectors_are_frozen_or_tuned_at_their_rate(tmp_path):
         training = replace(QUICK, epochs=1, embedding_rate=rate)
         vectors = ranker(vectors=path, training=training).fit_candidates(one).model.loaded.module.vectors
         n_tuned = len(vectors.tuned) - 1
-        assert 0 < n_tuned < len(vectors.words) and (vectors.tuned[0] == 0).all()
-        assert np.array_equal(vectors.rest, [in_file[word] for word in vectors.words[n_tuned:]])
-        before = np.array([in_file[word] for word in vectors.words[:n_tuned]])
+        assert 0 < n_tuned < len(vectors.numbers) and (vectors.tuned[0] == 0).all()
+        assert np.array_equal(vectors.rest, [in_file[word] for word in list(vectors.numbers)[n_tuned:]])
+        before = np.array([in_file[word] for word in list(vectors.numbers)[:n_tuned]])
         return np.abs(vectors.tuned[1:].detach().numpy() - before).max()
 
     assert moved(None) == 0
@@ -205,11 +205,11 @@ def test_vectors_are_frozen_or_tuned_at_their_rate(tmp_path):
 def test_a_second_training_goes_on_from_the_first():
     """New words get vectors, known ones keep theirs."""
     learner = ranker(training=replace(QUICK, epochs=2)).fit_candidates(TRAIN)
-    before, words = weights(learner), list(learner.model.loaded.module.vectors.words)
+    before, words = weights(learner), list(learner.model.loaded.module.vectors.numbers)
     learner = learner.with_training(epochs=1, learning_rate=1e-6)
     learner.fit_candidates(TRAIN.assign(text=TRAIN["text"].str.replace("this", "that venerable")))
     module = learner.model.loaded.module
-    assert module.vectors.words == [*words, "that", "venerable"]
+    assert list(module.vectors.numbers) == [*words, "that", "venerable"]
     torch.testing.assert_close(module.vectors.tuned[:-2], before["vectors.tuned"], rtol=0, atol=1e-4)
     torch.testing.assert_close(module.encoding.weight, before["encoding.weight"], rtol=0, atol=1e-4)
 
@@ -380,7 +380,7 @@ def test_numbers_as_ids_and_float_labels():
 def test_half_a_surrogate_pair_is_a_word(tmp_path):
     odd = TRAIN.assign(text=pd.Series([text + " \ud800" for text in TRAIN["text"]], dtype=object))
     learner = ranker(training=replace(QUICK, epochs=1)).fit_candidates(odd)
-    assert "\ud800" in learner.model.loaded.module.vectors.words
+    assert "\ud800" in learner.model.loaded.module.vectors.numbers
     before = learner(TEST)
     learner.save_pretrained(str(tmp_path))
     pd.testing.assert_frame_equal(HierarchicalRanker.from_pretrained(str(tmp_path))(TEST), before)

@@ -167,5 +167,5 @@ def test_random_vectors_are_for_new_words_only():
     vectors.add_random(["a", "b"], seed=1)
     before = vectors.tuned.detach().clone()
     vectors.add_random(["b", "c"], seed=1)
-    assert vectors.words == ["a", "b", "c"] and vectors.tuned.shape == (4, 3)
+    assert list(vectors.numbers) == ["a", "b", "c"] and vectors.tuned.shape == (4, 3)
     assert torch.equal(vectors.tuned[:3], before) and not torch.equal(vectors.tuned[3], before[1])
