@@ -200,11 +200,9 @@ class CompareAggregate(nn.Module):
         """
         question, answer = self.encoded(pairs.questions.ids), self.encoded(pairs.answers.ids)
         similarity, sizes = question @ answer.T, self.architecture
-        to_answer, to_question = (
-            attend(one[None], None, k_max, sizes.null_word)[0]
-            for one, k_max in zip((similarity, similarity.T), sizes.k_max, strict=True)
-        )
-        return to_answer, to_question
+        to_answer = attend(similarity[None], None, sizes.k_max[0], sizes.null_word)
+        to_question = attend(similarity.T[None], None, sizes.k_max[1], sizes.null_word)
+        return to_answer[0], to_question[0]
 
     def save_pretrained(self, path: str) -> None:
         """Writes the weights and the configuration; the tokenizer writes the vocabulary."""

@@ -24,6 +24,8 @@ from pyterrier_cascade.hierarchical.training import HierarchicalTraining, joint_
 from pyterrier_cascade.training.identity import identity, refuse_another, writable_folder
 
 STATE = "hierarchical-training.pt"
+COURSE = ("n_updates", "sums", "history", "best")
+"""The attributes of a trainer that say how far it is."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ class QuestionTrainer:
         self.n_steps = len(steps_of_epoch(len(self.rows), settings, 0))
         bf16 = settings.precision == "bf16" or (settings.precision == "auto" and has_bf16(torch.device("cpu")))
         self.dtype = PRECISIONS["bf16" if bf16 else "fp32"]
-        self.n_updates, self.sums = 0, np.zeros(len(self.levels) + 1)
+        self.n_updates, self.sums = 0, torch.zeros(len(self.levels) + 1, dtype=torch.float64)
         self.history: list[dict] = []
         self.best: list[torch.Tensor] | None = None
 
@@ -126,7 +128,7 @@ class QuestionTrainer:
             found = list(pool.map(lambda part: self.gradients(questions[part], len(questions)), parts))
             losses = sum(values for _, values in found)
             self.n_updates += 1
-            if not np.isfinite(losses).all():
+            if not losses.isfinite().all():
                 raise FloatingPointError(
                     f"the loss is {losses[-1]} at update {self.n_updates} with learning_rate="
                     f"{self.settings.learning_rate}; use a smaller one, or precision='fp32'"
@@ -143,7 +145,7 @@ class QuestionTrainer:
         optimizer.param_groups[0]["lr"] = self.rates[parameter] * min(1.0, self.n_updates / max(rising, 1))
         optimizer.step()
 
-    def gradients(self, questions: np.ndarray, n_questions: int) -> tuple[Sequence[torch.Tensor], np.ndarray]:
+    def gradients(self, questions: np.ndarray, n_questions: int) -> tuple[Sequence[torch.Tensor], torch.Tensor]:
         """Returns the gradients of some questions' share in a step's mean loss (HR-18), and the sums of their losses.
 
         Args:
@@ -155,14 +157,14 @@ class QuestionTrainer:
         sizes = [len(one) for one in rows]
         outputs = self.module(self.questions.pairs.take(np.concatenate(rows)), self.dtype)
         of_questions = zip(*(outputs[level].split(sizes) for level in self.levels), strict=True)
-        total, values = 0.0, np.zeros(len(self.levels) + 1)
+        total, values = 0.0, torch.zeros_like(self.sums)
         for one, parts in zip(rows, of_questions, strict=True):
             labels = torch.from_numpy(self.questions.labels[one])
             of_levels = dict(zip(self.levels, parts, strict=True))
             losses = question_losses(of_levels, scheme.objectives, labels, settings)
             joint = joint_loss(losses, scheme.objectives, settings)
             total = total + joint / n_questions
-            values += [*(loss.item() for loss in losses.values()), joint.item()]
+            values += torch.stack([*losses.values(), joint]).detach()
         return torch.autograd.grad(total, list(self.rates), materialize_grads=True), values
 
     def end_epoch(self, measure_dev: Callable[[], float] | None) -> dict:
@@ -179,7 +181,7 @@ class QuestionTrainer:
             if row["dev_map"] > max((before["dev_map"] for before in self.history), default=-1.0):
                 self.best = [parameter.detach().clone() for parameter in self.module.parameters()]
         self.history.append(row)
-        self.sums = np.zeros_like(self.sums)
+        self.sums = torch.zeros_like(self.sums)
         return row
 
     def set_parameters(self, values: Sequence[torch.Tensor]) -> None:
@@ -190,14 +192,13 @@ class QuestionTrainer:
 
     def state(self) -> dict:
         """Returns everything that the next update depends on."""
-        kept = {name: getattr(self, name) for name in ("n_updates", "history", "best")}
         adam = [optimizer.state_dict() for optimizer in self.optimizers.values()]
-        return kept | {"sums": self.sums.tolist(), "parameters": list(self.module.parameters()), "adam": adam}
+        course = {name: getattr(self, name) for name in COURSE}
+        return course | {"parameters": list(self.module.parameters()), "adam": adam}
 
     def restore(self, state: dict) -> None:
         """Puts the trainer where it stood when :meth:`state` returned this state."""
-        self.n_updates, self.history, self.best = state["n_updates"], state["history"], state["best"]
-        self.sums = np.array(state["sums"])
+        vars(self).update({name: state[name] for name in COURSE})
         self.set_parameters(state["parameters"])
         for optimizer, adam in zip(self.optimizers.values(), state["adam"], strict=True):
             optimizer.load_state_dict(adam)
