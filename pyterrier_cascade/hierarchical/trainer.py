@@ -21,7 +21,8 @@ from pyterrier_cascade.hierarchical.loading import PRECISIONS
 from pyterrier_cascade.hierarchical.model import CompareAggregate
 from pyterrier_cascade.hierarchical.pairs import QuestionAnswerPairs
 from pyterrier_cascade.hierarchical.training import HierarchicalTraining, joint_loss, question_losses
-from pyterrier_cascade.training.identity import identity, refuse_another, writable_folder
+from pyterrier_cascade.training.folder import claim, writable_folder
+from pyterrier_cascade.training.identity import identity
 
 STATE = "hierarchical-training.pt"
 COURSE = ("n_updates", "sums", "history", "best")
@@ -254,16 +255,14 @@ class KeptTraining:
     """
 
     def __init__(self, trainer: QuestionTrainer, dev: str | None):
-        self.trainer, folder = trainer, writable_folder(trainer.settings)
-        self.path = folder / STATE
-        self.run = identity(trainer.settings, trainer.module, trainer.questions.arrays(), dev)
+        folder = writable_folder(trainer.settings)
+        claim(folder, identity(trainer.settings, trainer.module, trainer.questions.arrays(), dev), HierarchicalTraining)
+        self.trainer, self.path = trainer, folder / STATE
         if self.path.exists():
-            state = torch.load(self.path, weights_only=True)
-            refuse_another(folder, state["run"], self.run, HierarchicalTraining)
-            trainer.restore(state)
+            trainer.restore(torch.load(self.path, weights_only=True))
 
     def write(self) -> None:
         """Writes the state of the training. A kill leaves either the old file or the new one."""
         unfinished = self.path.with_suffix(".tmp")
-        torch.save({"run": self.run, **self.trainer.state()}, unfinished)
+        torch.save(self.trainer.state(), unfinished)
         os.replace(unfinished, self.path)
