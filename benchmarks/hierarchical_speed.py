@@ -27,6 +27,7 @@ import torch.nn.functional as F
 from speed import interleaved, random_model, random_texts, ratio, silence, spread, table
 
 from pyterrier_cascade import CrossEncoder, HierarchicalArchitecture, HierarchicalRanker, HierarchicalTraining
+from pyterrier_cascade.frames import Blocks
 from pyterrier_cascade.hierarchical.model import CompareAggregate
 from pyterrier_cascade.hierarchical.trainer import LabelledQuestions, QuestionTrainer
 from pyterrier_cascade.hierarchical.training import joint_loss, question_losses
@@ -80,7 +81,7 @@ def rerank(options: argparse.Namespace) -> None:
 def train(options: argparse.Namespace) -> None:
     """Prints how long a pass over questions takes, and how many times as fast it is as the usual way."""
     frame = training_data(options)
-    labels, groups = frame["label"].to_numpy(dtype=np.int64, copy=True), pd.factorize(frame["qid"])[0]
+    labels, blocks = frame["label"].to_numpy(dtype=np.int64, copy=True), Blocks.of(frame)
     contenders, n_words = {}, 0
     for name, precision in (("ours fp32", "fp32"), ("ours bf16", "bf16"), ("question by question", None)):
         ranker = HierarchicalRanker("PRI", "list", architecture=HierarchicalArchitecture())
@@ -88,14 +89,14 @@ def train(options: argparse.Namespace) -> None:
         module = model.prepare_training([*frame["query"], *frame["text"]], seed=0)
         pairs = model.pairs(frame["query"].tolist(), frame["text"].tolist())
         settings = HierarchicalTraining(precision=precision or "fp32")
-        trainer = QuestionTrainer(module, LabelledQuestions(pairs, labels, groups), settings)
+        trainer = QuestionTrainer(module, LabelledQuestions(pairs, labels, blocks), settings)
         contenders[name] = epoch(trainer) if precision else usual_epoch(trainer)
         n_words = int(pairs.lengths.sum())
     times, _ = interleaved(contenders, options.rounds)
     sizes = HierarchicalArchitecture()
     # The forward and backward passes of three levels. A kernel of size k multiplies k words at each place.
     work = 3 * 2 * 3 * n_words * sizes.width * sizes.channels * sum(range(1, sizes.kernels + 1))
-    print(f"## Training on {len(frame)} pairs of {groups.max() + 1} questions (goal: at least 5 times as fast)\n")
+    print(f"## Training on {len(frame)} pairs of {len(blocks)} questions (goal: at least 5 times as fast)\n")
     rows = []
     for name, seconds in times.items():
         compared = "" if name == "question by question" else spread(ratio(times, "question by question", name), 1)
@@ -151,7 +152,7 @@ def epoch(trainer: QuestionTrainer) -> Callable[[], None]:
 def usual_epoch(trainer: QuestionTrainer) -> Callable[[], None]:
     """Returns a function that trains once on all questions, one at a time, by torch's own layers."""
     module, settings, scheme = trainer.module, trainer.settings, trainer.module.scheme
-    optimizer = torch.optim.Adam(trainer.parameters, settings.learning_rate)
+    optimizer = torch.optim.Adam(list(trainer.rates), settings.learning_rate)
 
     def run() -> None:
         for start in range(0, len(trainer.rows), 30):

@@ -95,8 +95,6 @@ class Runs:
         Args:
             other: The runs of the other model, with the same seeds and questions.
         """
-        from scipy.stats import ttest_rel
-
         for name in ("seed", "qid"):
             ours, theirs = (set(one.values.index.get_level_values(name)) for one in (self, other))
             if ours != theirs:
@@ -104,13 +102,13 @@ class Runs:
                 raise ValueError(f"a paired test needs the same {name}s in both, but only one has {differing}")
         rows = {}
         for measure in self.values.columns:
-            # Unstacking sorts the questions and the seeds of both alike.
             ours, theirs = (one.values[measure].unstack("seed") for one in (self, other))
+            differences = ours - theirs
             rows[measure] = {
                 "mean": ours.to_numpy().mean(),
                 "other": theirs.to_numpy().mean(),
-                "p_questions": _p_value(ttest_rel, ours.mean(axis=1), theirs.mean(axis=1)),
-                "p_runs": _p_value(ttest_rel, ours.mean(), theirs.mean()),
+                "p_questions": _p_value(differences.mean(axis=1)),
+                "p_runs": _p_value(differences.mean()),
             }
         return pd.DataFrame(rows).T
 
@@ -137,11 +135,12 @@ def _maker(ranker: pt.Transformer | Callable[[int], pt.Estimator], folder: str |
     return make
 
 
-def _p_value(test: Callable, ours: pd.Series, theirs: pd.Series) -> float:
-    difference = (ours - theirs).to_numpy()
-    if len(difference) < 2 or np.ptp(difference) < 1e-12:
+def _p_value(differences: pd.Series) -> float:
+    from scipy.stats import ttest_1samp
+
+    if len(differences) < 2 or np.ptp(differences) < 1e-12:
         return float("nan")
-    return float(test(ours.to_numpy(), theirs.to_numpy()).pvalue)
+    return float(ttest_1samp(differences, 0).pvalue)
 
 
 def measured(results: pd.DataFrame, judged: pd.DataFrame, measures: Sequence = MEASURES) -> pd.DataFrame:

@@ -33,12 +33,17 @@ def numbered_lines(path: str | Path) -> Iterator[tuple[str, str]]:
     Raises:
         ValueError: If the gzip data is cut or damaged, or a line is not UTF-8.
     """
+    for number, (where, line) in enumerate(raw_lines(path), start=1):
+        yield where, _decoded(where, line, number == 1).removesuffix("\n").removesuffix("\r")
+
+
+def raw_lines(path: str | Path) -> Iterator[tuple[str, bytes]]:
+    """Yields every line of a file as bytes with its end, as :func:`numbered_lines` does, whatever encoding it has."""
     name, number = _name(path), 0
     with _opened(path) as file:
         try:
             for number, line in enumerate(file, start=1):
-                where = f"{name}, line {number}"
-                yield where, _decoded(where, line, number == 1).removesuffix("\n").removesuffix("\r")
+                yield f"{name}, line {number}", line
         except _DAMAGED as error:
             raise ValueError(f"{name}: damaged after line {number} ({error}); get the file again") from error
 

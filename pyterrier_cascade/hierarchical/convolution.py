@@ -6,9 +6,12 @@ The windows of one kernel size are copied side by side and multiplied together. 
 
 from collections.abc import Iterator, Sequence
 from functools import cache
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
+
+from pyterrier_cascade.encoder.linear import PackedLinear, linear_for
 
 ROWS = 512
 """The windows that are multiplied at once: enough for full speed, few enough to stay in a core's cache."""
@@ -18,14 +21,26 @@ ROW_MULTIPLE = 64
 
 Span = tuple[int, int]
 """Neighbouring texts of one length: the length, and the number of texts."""
-Part = tuple[int, int, int, int]
-"""Some texts of a span: the first word, the number of the first text, how many texts, and their length."""
+
+
+class Part(NamedTuple):
+    """Neighbouring texts of one length whose windows are multiplied together.
+
+    Attributes:
+        n: The number of texts.
+        words: Their words, among those of all texts.
+        texts: Their places, among all texts.
+        rows: The rows of their windows in the product.
+    """
+
+    n: int
+    words: slice
+    texts: slice
+    rows: slice
 
 
 @cache
 def _has_onednn() -> bool:
-    from pyterrier_cascade.encoder.linear import PackedLinear, linear_for
-
     if linear_for(torch.device("cpu"), torch.float32) is not PackedLinear:
         return False
     # Gradients hand transposed views to it, which spares their copies; not every version of torch takes these.
@@ -69,86 +84,74 @@ def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.T
     return _Linear.apply(F.pad(x, (0, 0, 0, -n % ROW_MULTIPLE)), weight, bias)[:n]
 
 
-def _window_blocks(spans: Sequence[Span], kernel: int) -> Iterator[list[Part]]:
-    """Yields the texts whose windows are multiplied together, at most ``ROWS`` windows at once."""
-    block, n_rows, word, text = [], 0, 0, 0
+def _products(spans: Sequence[Span], kernel: int) -> Iterator[list[Part]]:
+    """Yields the parts whose windows are multiplied together, with at most ``ROWS`` windows at once."""
+    parts, row, word, text = [], 0, 0, 0
     for length, count in spans:
         most = max(1, ROWS // length)
         for start in range(0, count, most):
             n = min(most, count - start)
-            if block and n_rows + n * (length - kernel + 1) > ROWS:
-                yield block
-                block, n_rows = [], 0
-            block.append((word, text, n, length))
-            n_rows, word, text = n_rows + n * (length - kernel + 1), word + n * length, text + n
-    if block:
-        yield block
+            n_rows = n * (length - kernel + 1)
+            if parts and row + n_rows > ROWS:
+                yield parts
+                parts, row = [], 0
+            parts.append(Part(n, slice(word, word + n * length), slice(text, text + n), slice(row, row + n_rows)))
+            row, word, text = row + n_rows, word + n * length, text + n
+    if parts:
+        yield parts
 
 
-def _rows_of_parts(block: list[Part], kernel: int) -> Iterator[tuple[slice, Part]]:
-    """Yields each part of a block with the rows that its windows have in the block's product."""
-    row = 0
-    for part in block:
-        _, _, n, length = part
-        yield slice(row, row := row + n * (length - kernel + 1)), part
-
-
-def _windows(x: torch.Tensor, block: list[Part], kernel: int) -> torch.Tensor:
-    """Returns a block's windows of ``kernel`` words, filled up with rows of zeros, ``(n, kernel * width)``."""
-    width = x.shape[1]
-    n_windows = sum(n * (length - kernel + 1) for _, _, n, length in block)
-    found = x.new_empty(n_windows + -n_windows % ROW_MULTIPLE, kernel * width)
-    found[n_windows:] = 0
-    for rows, (word, _, n, length) in _rows_of_parts(block, kernel):
-        shape = (n, length - kernel + 1, kernel * width)
-        overlapping = x.as_strided(shape, (length * width, width, 1), x.storage_offset() + word * width)
-        found[rows].view(shape).copy_(overlapping)
+def _windows(x: torch.Tensor, parts: list[Part], kernel: int) -> torch.Tensor:
+    """Returns the windows of ``kernel`` words, filled up with rows of zeros, ``(n, kernel * width)``."""
+    n_rows, width = parts[-1].rows.stop, x.shape[1]
+    found = x.new_empty(n_rows + -n_rows % ROW_MULTIPLE, kernel * width)
+    found[n_rows:] = 0
+    for n, words, _, rows in parts:
+        windows = x[words].view(n, -1, width).unfold(1, kernel, 1).transpose(2, 3)
+        found[rows].view(windows.shape).copy_(windows)
     return found
 
 
 class _Maxima(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, spans, trains, *weights):
-        x, ctx.spans = x.contiguous(), spans
-        top, reached = x.new_empty(sum(n for _, n in spans), len(weights), len(weights[0])), []
+        ctx.spans, ctx.reached = spans, []
+        top = x.new_empty(sum(n for _, n in spans), len(weights), len(weights[0]))
         for k, weight in enumerate(weights, start=1):
-            for block in _window_blocks(spans, k):
-                y = product(_windows(x, block, k), weight)
-                mask = torch.empty(y.shape, dtype=torch.bool) if trains else None
-                for rows, (_, text, n, length) in _rows_of_parts(block, k):
-                    values = y[rows].view(n, length - k + 1, -1)
-                    best = top[text : text + n, k - 1]
+            for parts in _products(spans, k):
+                y = product(_windows(x, parts, k), weight)
+                reached = torch.empty_like(y, dtype=torch.bool) if trains else None
+                for n, _, texts, rows in parts:
+                    values, best = y[rows].view(n, -1, len(weight)), top[texts, k - 1]
                     torch.amax(values, 1, out=best)
                     if trains:
-                        torch.eq(values, best[:, None], out=mask[rows].view(values.shape))
-                reached.append(mask)
-        ctx.reached = reached
+                        torch.eq(values, best[:, None], out=reached[rows].view(values.shape))
+                ctx.reached.append(reached)
         ctx.save_for_backward(x, *weights)
         return top
 
     @staticmethod
     def backward(ctx, grad):
         x, *weights = ctx.saved_tensors
-        width, masks = x.shape[1], iter(ctx.reached)
+        width, every_reached = x.shape[1], iter(ctx.reached)
         to_x, to_weights = torch.zeros_like(x, dtype=torch.float32), []
         for k, weight in enumerate(weights, start=1):
             to_weight = torch.zeros_like(weight, dtype=torch.float32)
-            for block in _window_blocks(ctx.spans, k):
-                mask = next(masks)
-                to_y = torch.empty(mask.shape, dtype=x.dtype)
-                for rows, (_, text, n, length) in _rows_of_parts(block, k):
-                    won = mask[rows].view(n, length - k + 1, -1)
+            for parts in _products(ctx.spans, k):
+                reached = next(every_reached)
+                to_y = torch.empty_like(reached, dtype=x.dtype)
+                for n, _, texts, rows in parts:
+                    won = reached[rows].view(n, -1, len(weight))
                     # Windows that are equally good share the gradient.
-                    share = grad[text : text + n, k - 1] / won.sum(1)
+                    share = grad[texts, k - 1] / won.sum(1)
                     torch.mul(won, share[:, None].to(x.dtype), out=to_y[rows].view(won.shape))
                 to_y[rows.stop :] = 0
-                to_weight += product(to_y.t(), _windows(x, block, k).t())
+                to_weight += product(to_y.t(), _windows(x, parts, k).t())
                 to_windows = product(to_y, weight.t())
-                for rows, (word, _, n, length) in _rows_of_parts(block, k):
-                    to_words = to_windows[rows].view(n, length - k + 1, k, width)
-                    texts = to_x[word : word + n * length].view(n, length, width)
+                for n, words, _, rows in parts:
+                    to_words, of_windows = to_x[words].view(n, -1, width), to_windows[rows].view(n, -1, k, width)
                     for j in range(k):
-                        texts[:, j : j + length - k + 1] += to_words[:, :, j]
+                        to_words[:, j : j + of_windows.shape[1]] += of_windows[:, :, j]
             to_weights.append(to_weight.to(weight.dtype))
         return to_x.to(x.dtype), None, None, *to_weights
 
@@ -165,4 +168,4 @@ def maxima(x: torch.Tensor, spans: Sequence[Span], weights: Sequence[torch.Tenso
         weights: The weights of kernel sizes 1, 2, ...: ``(n_channels, k * width)``, the first word of a window first.
     """
     # Only gradients need the places of the maxima. Inside the function gradients always count as off.
-    return _Maxima.apply(x, list(spans), torch.is_grad_enabled(), *weights)
+    return _Maxima.apply(x, spans, torch.is_grad_enabled(), *weights)

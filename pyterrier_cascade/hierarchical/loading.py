@@ -11,13 +11,14 @@ import torch
 from safetensors.torch import load_file
 
 from pyterrier_cascade import registry
+from pyterrier_cascade.checkpoint import check_folder
 from pyterrier_cascade.encoder.pretrained import undamaged
 from pyterrier_cascade.encoder.workers import workers
 from pyterrier_cascade.frames import distinct
 from pyterrier_cascade.hierarchical.model import (
     CONFIG,
-    VOCABULARY,
     WEIGHTS,
+    WORDS,
     CompareAggregate,
     HierarchicalArchitecture,
     relevance,
@@ -25,7 +26,7 @@ from pyterrier_cascade.hierarchical.model import (
 from pyterrier_cascade.hierarchical.pairs import QuestionAnswerPairs
 from pyterrier_cascade.hierarchical.schemes import Scheme
 from pyterrier_cascade.hierarchical.vectors import read_vectors
-from pyterrier_cascade.hierarchical.words import WordTokenizer, tokens
+from pyterrier_cascade.hierarchical.words import VOCABULARY, WordTokenizer, numbered, tokens
 from pyterrier_cascade.model import LoadedModel
 
 RANKER, MODEL_TYPE = "HierarchicalRanker", "hierarchical_ranker"
@@ -47,15 +48,11 @@ class HierarchicalModel(LoadedModel):
 
     def __init__(self, module: CompareAggregate, untrained: str | None = None):
         self.module, self.untrained = module, untrained
-        self._tokenizer = WordTokenizer()
 
     @property
     def tokenizer(self) -> WordTokenizer:
         """The tokenizer of the vocabulary as it is now, because the vocabulary grows in training."""
-        words, lowercase = self.module.vectors.words, self.module.architecture.lowercase
-        if (len(self._tokenizer.words), self._tokenizer.lowercase) != (len(words), lowercase):
-            self._tokenizer = WordTokenizer(words, lowercase)
-        return self._tokenizer
+        return WordTokenizer(self.module.vectors.numbers, self.module.architecture.lowercase)
 
     @property
     def full_layers(self) -> int:
@@ -65,7 +62,7 @@ class HierarchicalModel(LoadedModel):
     def describe(self) -> dict[str, Any]:
         """Returns what ``python -m pyterrier_cascade info`` prints of the model."""
         names = ("scheme", "level", "vectors", "architecture", "trained_on")
-        return {**{name: self.module.config[name] for name in names}, "words": len(self.module.vectors.words)}
+        return {**{name: self.module.config[name] for name in names}, "words": len(self.module.vectors.numbers)}
 
     def pairs(self, queries: Sequence[str], texts: Sequence[str]) -> QuestionAnswerPairs:
         """Returns queries and the texts beside them as numbers of words; each different query is read once."""
@@ -113,19 +110,18 @@ class HierarchicalModel(LoadedModel):
             texts: All texts of the training questions and answers.
             seed: The seed of the training.
         """
-        config, architecture, fresh = self.module.config, self.module.architecture, self.untrained is not None
+        config, architecture = self.module.config, self.module.architecture
+        source = config["vectors"]
         # In the order in which words first appear, so that the same data make the same model.
         seen = list(dict.fromkeys(token for text in texts for token in tokens(text, architecture.lowercase)))
-        words, table = [], None
-        if fresh and config["vectors"] is not None:
-            words, table = read_vectors(config["vectors"], seen, architecture.frequent_words)
-            architecture = replace(architecture, embedding_width=table.shape[1])
-        if fresh:
-            self.module = build(config["scheme"], config["level"], architecture, config["vectors"], seed)
-        if table is not None:
-            known = set(seen)
-            self.module.vectors.add(words, table, sum(word in known for word in words))
-        elif config["vectors"] is None:
+        if self.untrained is not None:
+            if source is not None:
+                words, table = read_vectors(source, seen, architecture.frequent_words)
+                architecture = replace(architecture, embedding_width=table.shape[1])
+            self.module = build(config["scheme"], config["level"], architecture, source, seed)
+            if source is not None:
+                self.module.vectors.add(words, table, len({*words} & {*seen}))
+        if source is None:
             self.module.vectors.add_random(seen, seed)
         return self.module
 
@@ -178,6 +174,8 @@ def load(
     # A sequential reranker has no config.json of its own, so it is refused before that file is looked for.
     registry.refuse_others(source, RANKER)
     folder = _folder(source)
+    if not (folder / CONFIG).is_file():
+        raise FileNotFoundError(f"{source!r} has no {CONFIG}; give a folder that save_pretrained wrote")
     config = json.loads((folder / CONFIG).read_text())
     registry.refuse_others(source, RANKER, config)
     if config.get("model_type") != MODEL_TYPE:
@@ -185,28 +183,23 @@ def load(
             f"{source!r} holds a model of type {config.get('model_type')!r}, not {MODEL_TYPE!r}; give a folder that "
             f"{RANKER}.save_pretrained wrote"
         )
-    module = build(config["scheme"], config["level"], HierarchicalArchitecture(**config["architecture"]))
-    module.config = config
-    words = WordTokenizer.from_pretrained(str(folder)).words
     with undamaged(source):
         weights = load_file(folder / WEIGHTS)
-    n_words = len(weights["vectors.tuned"]) + len(weights["vectors.rest"]) - 1
-    if len(words) != n_words:
+    module = build(config["scheme"], config["level"], HierarchicalArchitecture(**config["architecture"]))
+    module.config, module.vectors.numbers = config, numbered((folder / VOCABULARY).read_bytes())
+    n_words, n_vectors = len(module.vectors.numbers), len(weights["vectors.tuned"]) + len(weights["vectors.rest"]) - 1
+    if n_words != n_vectors:
         raise ValueError(
-            f"{source!r} has vectors for {n_words} words, but its vocabulary has {len(words)}; save it again"
+            f"{source!r} has vectors for {n_vectors} words, but its vocabulary has {n_words}; save it again"
         )
-    module.vectors.words = words
-    module.load_state_dict(weights | {VOCABULARY: module.vectors.get_extra_state()})
+    module.load_state_dict(weights | {WORDS: module.vectors.get_extra_state()})
     return HierarchicalModel(module, None if config["trained_on"] else f"{source!r} was saved before it was trained")
 
 
 def _folder(source: str) -> Path:
+    check_folder(source)
     if Path(source).is_dir():
-        if not (Path(source) / CONFIG).is_file():
-            raise FileNotFoundError(f"{source!r} has no {CONFIG}; give a folder that save_pretrained wrote")
         return Path(source)
-    if source.startswith((".", "/", "~")):
-        raise FileNotFoundError(f"there is no folder {source!r}; give one that save_pretrained wrote, or a Hub name")
     from huggingface_hub import snapshot_download
 
     return Path(snapshot_download(source))

@@ -13,12 +13,13 @@ from torch import nn
 from pyterrier_cascade.checkpoint import weights_of
 from pyterrier_cascade.checks import KnownSettings, is_count
 from pyterrier_cascade.hierarchical.convolution import linear, maxima
-from pyterrier_cascade.hierarchical.pairs import AttentionBlock, QuestionAnswerPairs, consecutive
+from pyterrier_cascade.hierarchical.pairs import QuestionAnswerPairs, consecutive, filled_up
 from pyterrier_cascade.hierarchical.schemes import Scheme
 from pyterrier_cascade.hierarchical.vectors import WordVectors
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
-VOCABULARY = "vectors._extra_state"
+WORDS = "vectors._extra_state"
+"""The name of the vocabulary among the weights."""
 
 
 @dataclass(frozen=True)
@@ -87,9 +88,12 @@ class CompareAggregate(nn.Module):
             nn.Linear(k * sizes.width, n_levels * sizes.channels) for k in range(1, sizes.kernels + 1)
         )
         self.projections = nn.ModuleDict(
-            {level: nn.Linear(sizes.kernels * sizes.channels, sizes.channels) for level in scheme.feeds}
-            if sizes.projection
-            else {}
+            {
+                level: nn.Sequential(nn.Linear(sizes.kernels * sizes.channels, sizes.channels), nn.Tanh())
+                if sizes.projection
+                else nn.Identity()
+                for level in scheme.feeds
+            }
         )
         self.perceptrons = nn.ModuleDict(
             {
@@ -113,13 +117,12 @@ class CompareAggregate(nn.Module):
             level: The one level that is wanted, which spares the levels that it does not read; all unless given.
         """
         blocks, scheme = list(pairs.blocks()), self.scheme
+        order = np.concatenate(blocks)
+        lengths = np.concatenate([pairs.question_lengths[order], pairs.answers.lengths[order]])
         levels = list(scheme.feeds) if level is None else scheme.needed(level)
-        own = self.aggregated(self.compared(pairs, blocks), blocks, dtype, levels)
-        enhanced = scheme.enhanced(own)
-        if level is not None:
-            enhanced = {level: enhanced[level]}
-        order = torch.from_numpy(np.argsort(np.concatenate([block.rows for block in blocks])))
-        return {level: self.predicted(level, features)[order] for level, features in enhanced.items()}
+        enhanced = scheme.enhanced(self.aggregated(self.compared(pairs, blocks), lengths, dtype, levels))
+        back = torch.from_numpy(np.argsort(order))
+        return {one: self.predicted(one, enhanced[one])[back] for one in (levels if level is None else [level])}
 
     def encoded(self, ids: np.ndarray) -> torch.Tensor:
         """Returns the states H ``(n, d)`` of words ``(n,)`` (eq. 1); each different word is computed once."""
@@ -128,74 +131,61 @@ class CompareAggregate(nn.Module):
         gate, content = mapped.chunk(2, -1)
         return F.embedding(torch.from_numpy(places), gate.sigmoid() * content.tanh())
 
-    def compared(self, pairs: QuestionAnswerPairs, blocks: list[AttentionBlock]) -> torch.Tensor:
+    def compared(self, pairs: QuestionAnswerPairs, blocks: list[np.ndarray]) -> torch.Tensor:
         """Returns C^q of all pairs, then C^a of all pairs, end to end in the order of the blocks, ``(n_words, d)``."""
-        answers = pairs.answers.take(np.concatenate([block.rows for block in blocks]))
-        n_question_words = len(pairs.questions.ids)
-        h_questions, h_answers = self.encoded(np.concatenate([pairs.questions.ids, answers.ids])).split(
-            [n_question_words, len(answers.ids)]
-        )
-        of_questions, of_answers = [], []
-        sizes = [int(block.answer_lengths.sum()) for block in blocks]
-        for block, words in zip(blocks, h_answers.split(sizes), strict=True):
-            n, longest = len(block.rows), int(block.answer_lengths[-1])
-            places = pairs.questions.starts[pairs.question[block.rows]][:, None] + np.arange(block.question_length)
+        answers = pairs.answers.take(np.concatenate(blocks))
+        states = self.encoded(np.concatenate([pairs.questions.ids, answers.ids]))
+        h_questions, h_answers = states.split([len(pairs.questions.ids), len(answers.ids)])
+        sizes, of_questions, of_answers = self.architecture, [], []
+        lengths = [pairs.answers.lengths[rows] for rows in blocks]
+        for rows, n_words, words in zip(blocks, lengths, h_answers.split([n.sum() for n in lengths]), strict=True):
+            places = filled_up(pairs.questions.starts[pairs.question[rows]], pairs.question_lengths[rows])
             question = h_questions[torch.from_numpy(places)]
-            mask = torch.from_numpy(np.arange(longest) < block.answer_lengths[:, None])
-            padded = words.view(n, longest, -1) if mask.all() else words.new_zeros(n, longest, words.shape[1])
-            if not mask.all():
-                padded = padded.index_put((mask,), words)
-            c_q, c_a = compare(
-                question,
-                padded,
-                None if mask.all() else mask,
-                self.architecture.k_max,
-                self.architecture.null_word,
-            )
+            answer = words[torch.from_numpy(filled_up(np.cumsum(n_words) - n_words, n_words))]
+            mask = torch.from_numpy(np.arange(n_words[-1]) < n_words[:, None])
+            c_q, c_a = compare(question, answer, None if mask.all() else mask, sizes.k_max, sizes.null_word)
             of_questions.append(c_q.flatten(0, 1))
-            of_answers.append(c_a.flatten(0, 1) if mask.all() else c_a[mask])
+            of_answers.append(c_a[mask])
         return torch.cat([*of_questions, *of_answers])
 
     def aggregated(
-        self, compared: torch.Tensor, blocks: list[AttentionBlock], dtype: torch.dtype, levels: list[str]
+        self, compared: torch.Tensor, lengths: np.ndarray, dtype: torch.dtype, levels: list[str]
     ) -> dict[str, torch.Tensor]:
-        """Returns the features r of some levels, ``(n_pairs, features)`` in the order of the blocks (eq. 5, HR-5).
+        """Returns the features r of some levels, ``(n_pairs, features)`` (eq. 5, HR-5).
 
         Each kernel size is followed by ReLU and the maximum over time. A text shorter than the largest kernel is padded
         with zeros up to its size, whichever texts are computed with it.
+
+        Args:
+            compared: See :meth:`compared`.
+            lengths: The number of words in each text there, ``(2 * n_pairs,)``.
+            dtype: The precision of the products.
+            levels: The levels that are wanted.
         """
         sizes = self.architecture
-        lengths = np.concatenate(
-            [np.repeat([b.question_length for b in blocks], [len(b.rows) for b in blocks])]
-            + [b.answer_lengths for b in blocks]
-        )
         padded = np.maximum(lengths, sizes.kernels)
         order = np.argsort(padded, kind="stable")
         starts = np.empty_like(padded)
         starts[order] = np.cumsum(padded[order]) - padded[order]
         places = torch.from_numpy(consecutive(starts, lengths))
         x = compared.new_zeros(int(padded.sum()), sizes.width, dtype=dtype).index_copy(0, places, compared.to(dtype))
-        spans = list(zip(*(values.tolist() for values in np.unique(padded, return_counts=True)), strict=True))
+        spans = np.stack(np.unique(padded, return_counts=True), 1).tolist()
         tops = maxima(x, spans, [self._channels_of(levels, kernel.weight).to(dtype) for kernel in self.kernels])
         tops = tops.float() + torch.stack([self._channels_of(levels, kernel.bias) for kernel in self.kernels])
         tops = tops.relu()[torch.from_numpy(np.argsort(order))]
-        # (2 n_pairs, kernels, levels * channels) -> a level's (2 n_pairs, kernels * channels)
+        # (2 n_pairs, kernels, levels * channels) -> for each level (2 n_pairs, kernels * channels)
         of_levels = tops.view(len(padded), sizes.kernels, len(levels), sizes.channels).transpose(1, 2).flatten(2)
-        found = {}
-        for number, level in enumerate(levels):
-            features = of_levels[:, number]
-            if sizes.projection:
-                features = self.projections[level](features).tanh()
-            found[level] = torch.cat(features.chunk(2), -1)
-        return found
+        return {
+            level: torch.cat(self.projections[level](features).chunk(2), -1)
+            for level, features in zip(levels, of_levels.unbind(1), strict=True)
+        }
 
     def _channels_of(self, levels: list[str], channels: torch.Tensor) -> torch.Tensor:
         """Returns the rows of some levels, ``(levels * channels, ...)``, out of the rows of all levels."""
-        every = list(self.scheme.feeds)
-        if levels == every:
+        if len(levels) == len(self.scheme.feeds):
             return channels
-        parts = channels.split(self.architecture.channels)
-        return torch.cat([parts[every.index(level)] for level in levels])
+        parts = dict(zip(self.scheme.feeds, channels.split(self.architecture.channels), strict=True))
+        return torch.cat([parts[level] for level in levels])
 
     def predicted(self, level: str, features: torch.Tensor) -> torch.Tensor:
         """Returns a level's output for its enhanced features, by its perceptron of two layers (HR-6)."""
@@ -209,9 +199,9 @@ class CompareAggregate(nn.Module):
             pairs: A single pair.
         """
         question, answer = self.encoded(pairs.questions.ids), self.encoded(pairs.answers.ids)
-        similarity, sizes = (question @ answer.T)[None], self.architecture
-        to_answer = attend(similarity, None, sizes.k_max[0], sizes.null_word)
-        to_question = attend(similarity.transpose(1, 2), None, sizes.k_max[1], sizes.null_word)
+        similarity, sizes = question @ answer.T, self.architecture
+        to_answer = attend(similarity[None], None, sizes.k_max[0], sizes.null_word)
+        to_question = attend(similarity.T[None], None, sizes.k_max[1], sizes.null_word)
         return to_answer[0], to_question[0]
 
     def save_pretrained(self, path: str) -> None:
@@ -219,7 +209,7 @@ class CompareAggregate(nn.Module):
         folder = Path(path)
         folder.mkdir(parents=True, exist_ok=True)
         weights = weights_of(self)
-        del weights[VOCABULARY]
+        del weights[WORDS]
         save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
         (folder / CONFIG).write_text(json.dumps(self.config, indent=2) + "\n")
 

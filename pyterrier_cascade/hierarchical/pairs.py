@@ -20,6 +20,16 @@ def consecutive(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     return np.repeat(starts - (ends - lengths), lengths) + np.arange(ends[-1] if len(ends) else 0)
 
 
+def filled_up(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Returns the places of the words of each text, filled up to the longest by its last one, ``(n_texts, longest)``.
+
+    Args:
+        starts: The place where each text begins.
+        lengths: The number of words in each text.
+    """
+    return starts[:, None] + np.minimum(np.arange(lengths.max()), lengths[:, None] - 1)
+
+
 @dataclass(frozen=True)
 class NumberedTexts:
     """Texts as numbers of words, end to end.
@@ -32,9 +42,6 @@ class NumberedTexts:
     ids: np.ndarray
     lengths: np.ndarray
 
-    def __len__(self) -> int:
-        return len(self.lengths)
-
     @cached_property
     def starts(self) -> np.ndarray:
         """The place in ``ids`` where each text begins, ``(n_texts,)``."""
@@ -43,21 +50,6 @@ class NumberedTexts:
     def take(self, rows: np.ndarray) -> "NumberedTexts":
         """Returns some of the texts, in the order of ``rows``."""
         return NumberedTexts(self.ids[consecutive(self.starts[rows], self.lengths[rows])], self.lengths[rows])
-
-
-@dataclass(frozen=True)
-class AttentionBlock:
-    """Pairs whose attention is computed together: questions of one length and answers of similar length.
-
-    Attributes:
-        rows: The numbers of the pairs, the shortest answer first. *Shape:* (n,)
-        question_length: The number of words in each of the questions.
-        answer_lengths: The number of words in each answer. *Shape:* (n,)
-    """
-
-    rows: np.ndarray
-    question_length: int
-    answer_lengths: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -92,14 +84,16 @@ class QuestionAnswerPairs:
         used, question = np.unique(self.question[rows], return_inverse=True)
         return QuestionAnswerPairs(self.questions.take(used), self.answers.take(rows), question)
 
-    def blocks(self) -> Iterator[AttentionBlock]:
-        """Yields all pairs in blocks, the shortest questions first."""
+    def blocks(self) -> Iterator[np.ndarray]:
+        """Yields the numbers of all pairs in blocks whose attention is computed together.
+
+        A block has questions of one length and answers of similar length, the shortest first. Blocks with the shortest
+        questions come first.
+        """
         order = np.argsort(self.question_lengths, kind="stable")
-        lengths = self.question_lengths[order]
-        for rows in np.split(order, np.flatnonzero(np.diff(lengths)) + 1):
+        for rows in np.split(order, np.flatnonzero(np.diff(self.question_lengths[order])) + 1):
             for chunk in chunks(self.answers.lengths[rows], BLOCK_WORDS, padding=PADDING):
-                question_length = int(self.question_lengths[rows[0]])
-                yield AttentionBlock(rows[chunk], question_length, self.answers.lengths[rows[chunk]])
+                yield rows[chunk]
 
     def portions(self, budget: int, n_workers: int) -> list[np.ndarray]:
         """Returns the numbers of all pairs in portions of similar lengths and equal work, to be scored in parallel.

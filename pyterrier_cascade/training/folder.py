@@ -27,26 +27,33 @@ def training_folder(settings: Training) -> Iterator[Path]:
         with tempfile.TemporaryDirectory() as folder:
             yield Path(from_first_process(lambda: folder))
         return
+    yield writable_folder(settings)
+
+
+def writable_folder(settings: Training) -> Path:
+    """Returns the folder for the checkpoints of a training, or raises a PermissionError if it is not writable."""
     folder = Path(settings.folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise PermissionError(f"cannot write checkpoints to {folder}: {error}; give another Training.folder") from error
-    yield folder
+        owner = type(settings).__name__
+        raise PermissionError(f"cannot write checkpoints to {folder}: {error}; give another {owner}.folder") from error
+    return folder
 
 
-def claim(folder: Path, run: Mapping[str, object]) -> None:
+def claim(folder: Path, run: Mapping[str, object], owner: type = Training) -> None:
     """Writes the identity of a training to its folder, or raises if the folder holds another training.
 
     Args:
         folder: The folder.
         run: The identity of the training.
+        owner: The class whose argument ``folder`` the user gave.
     """
     note = folder / RUN
     if note.exists():
-        refuse_another(folder, json.loads(note.read_text()), run, Training)
+        refuse_another(folder, json.loads(note.read_text()), run, owner)
     else:
         unfinished = note.with_suffix(".tmp")
         unfinished.write_text(json.dumps(run, indent=1))

@@ -78,7 +78,7 @@ def outputs(net: CompareAggregate, question: np.ndarray, answer: np.ndarray) -> 
                 y = F.conv1d(c.T[None], weight, kernel.bias[channels])
                 found.append(F.relu(y)[0].amax(1))
             side = torch.cat(found)
-            sides.append(torch.tanh(net.projections[level](side)) if sizes.projection else side)
+            sides.append(torch.tanh(net.projections[level][0](side)) if sizes.projection else side)
         own[level] = torch.cat(sides)
     enhanced = {}
     for level, feeders in net.scheme.feeds.items():

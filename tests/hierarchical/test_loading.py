@@ -62,7 +62,7 @@ def test_words_are_taken_from_a_file_of_vectors(tmp_path):
     model = load("fresh", "PRI", "list", vector_file(tmp_path, width=12), SMALL)
     module = model.prepare_training(["the unknown ship"], seed=0)
     assert module is model.module and module.architecture.embedding_width == 12
-    assert module.vectors.words[:2] == ["the", "ship"] and len(module.vectors.tuned) == 3
+    assert list(module.vectors.numbers)[:2] == ["the", "ship"] and len(module.vectors.tuned) == 3
     assert model.tokenizer(["unknown ship"]).ids.tolist() == [0, 2]
     assert model.tokenizer(["rare"]).ids.item() > 2
 
@@ -106,5 +106,8 @@ def test_bad_folders(fill, error, message, tmp_path, results):
 
 
 def test_a_folder_that_is_missing(results):
-    with pytest.raises(FileNotFoundError, match=re.escape("there is no folder './nowhere'; give one that save_pret")):
+    with pytest.raises(
+        FileNotFoundError,
+        match=re.escape("there is no folder './nowhere'; give one with a config.json, or a name on"),
+    ):
         HierarchicalRanker.from_pretrained("./nowhere")(results)

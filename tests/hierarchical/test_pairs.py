@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pyterrier_cascade.hierarchical.pairs import NumberedTexts, QuestionAnswerPairs, consecutive
+from pyterrier_cascade.hierarchical.pairs import NumberedTexts, QuestionAnswerPairs, consecutive, filled_up
 from tests.hierarchical import reference
 
 
@@ -11,6 +11,7 @@ def test_texts_and_pairs_are_taken():
     texts = NumberedTexts(np.array([1, 2, 3, 4, 5, 6]), np.array([1, 3, 2]))
     taken = texts.take(np.array([2, 0]))
     assert taken.ids.tolist() == [5, 6, 1] and taken.lengths.tolist() == [2, 1]
+    assert filled_up(np.array([4, 0]), np.array([2, 3])).tolist() == [[4, 5, 5], [0, 1, 2]]
     pairs = QuestionAnswerPairs(texts, texts, np.array([2, 0, 2])).take(np.array([2, 0]))
     assert pairs.questions.ids.tolist() == [5, 6] and pairs.question.tolist() == [0, 0]
     assert pairs.answers.ids.tolist() == [5, 6, 1] and pairs.lengths.tolist() == [4, 3]
@@ -24,12 +25,12 @@ def test_blocks_hold_questions_of_one_length_and_few_pads():
         questions, NumberedTexts(np.zeros(lengths.sum(), int), lengths), rng.integers(0, 3, 400)
     )
     blocks = list(pairs.blocks())
-    assert sorted(np.concatenate([block.rows for block in blocks]).tolist()) == list(range(400))
+    assert sorted(np.concatenate(blocks).tolist()) == list(range(400))
     assert len(blocks) < 80
-    for block in blocks:
-        assert set(pairs.question_lengths[block.rows]) == {block.question_length}
-        assert block.answer_lengths.tolist() == sorted(lengths[block.rows])
-        assert block.answer_lengths.sum() >= 0.875 * len(block.rows) * block.answer_lengths[-1]
+    for rows in blocks:
+        assert len(set(pairs.question_lengths[rows])) == 1
+        assert lengths[rows].tolist() == sorted(lengths[rows])
+        assert lengths[rows].sum() >= 0.875 * len(rows) * lengths[rows].max()
 
 
 def test_portions_are_whole_rounds_of_equal_work():

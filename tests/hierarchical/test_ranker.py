@@ -268,7 +268,7 @@ def test_words_of_the_file_that_training_did_not_see(tmp_path):
         )
         scores = learner.fit_candidates(TRAIN)(frame).set_index("docno")["score"]
         assert (scores["a"] != scores["b"]) == differ
-        n_known = sum(word in ("the", "of", ".") for word in learner.model.loaded.module.vectors.words) + 8
+        n_known = sum(word in ("the", "of", ".") for word in learner.model.loaded.module.vectors.numbers) + 8
         assert len(learner.model.loaded.module.vectors.tuned) == n_known + 1
     assert SMALL.embedding_width != 12
 

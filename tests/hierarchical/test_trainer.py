@@ -1,6 +1,5 @@
 """The training loop over whole questions (HR-11, HR-18, HR-30)."""
 
-import json
 import os
 import re
 import signal
@@ -13,7 +12,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from safetensors import safe_open
 
 from pyterrier_cascade import HierarchicalRanker, HierarchicalTraining, frames
 from pyterrier_cascade.hierarchical.loading import build
@@ -41,7 +39,7 @@ def map_on_test(fitted: HierarchicalRanker) -> float:
 
 def trainer_of(fitted: HierarchicalRanker, training: HierarchicalTraining) -> QuestionTrainer:
     pairs = fitted.model.loaded.pairs(TRAIN["query"].tolist(), TRAIN["text"].tolist())
-    questions = LabelledQuestions(pairs, TRAIN["label"].to_numpy(copy=True), pd.factorize(TRAIN["qid"])[0])
+    questions = LabelledQuestions(pairs, TRAIN["label"].to_numpy(copy=True), frames.Blocks.of(TRAIN))
     return QuestionTrainer(fitted.model.loaded.module, questions, training)
 
 
@@ -111,7 +109,7 @@ def test_the_rate_rises_during_the_warm_up(warmup):
     trainer = trainer_of(fitted, replace(QUICK, epochs=2, warmup=warmup))
     for _ in range(5):
         trainer.train_step(np.arange(2))
-        rates.append(trainer.optimizers[1].param_groups[0]["lr"])
+        rates.append(trainer.optimizers[fitted.model.loaded.module.encoding.weight].param_groups[0]["lr"])
     assert rates == pytest.approx([0.0025, 0.005, 0.0075, 0.01, 0.01])
 
 
@@ -143,7 +141,7 @@ def test_the_first_step_by_hand():
     training = replace(QUICK, epochs=1)
     learner = ranker(training=training).fit_candidates(one)
     net = build("PRI", "list", SMALL)
-    net.vectors.add_random(learner.model.loaded.module.vectors.words, 0)
+    net.vectors.add_random(list(learner.model.loaded.module.vectors.numbers), 0)
     pairs = learner.model.loaded.pairs(one["query"].tolist(), one["text"].tolist())
     labels = torch.from_numpy(one["label"].to_numpy(copy=True))
     losses = question_losses(reference.all_outputs(net, pairs), net.scheme.objectives, labels, training)
@@ -195,9 +193,9 @@ def test_vectors_are_frozen_or_tuned_at_their_rate(tmp_path):
         training = replace(QUICK, epochs=1, embedding_rate=rate)
         vectors = ranker(vectors=path, training=training).fit_candidates(one).model.loaded.module.vectors
         n_tuned = len(vectors.tuned) - 1
-        assert 0 < n_tuned < len(vectors.words) and (vectors.tuned[0] == 0).all()
-        assert np.array_equal(vectors.rest, [in_file[word] for word in vectors.words[n_tuned:]])
-        before = np.array([in_file[word] for word in vectors.words[:n_tuned]])
+        assert 0 < n_tuned < len(vectors.numbers) and (vectors.tuned[0] == 0).all()
+        assert np.array_equal(vectors.rest, [in_file[word] for word in list(vectors.numbers)[n_tuned:]])
+        before = np.array([in_file[word] for word in list(vectors.numbers)[:n_tuned]])
         return np.abs(vectors.tuned[1:].detach().numpy() - before).max()
 
     assert moved(None) == 0
@@ -207,11 +205,11 @@ def test_vectors_are_frozen_or_tuned_at_their_rate(tmp_path):
 def test_a_second_training_goes_on_from_the_first():
     """New words get vectors, known ones keep theirs."""
     learner = ranker(training=replace(QUICK, epochs=2)).fit_candidates(TRAIN)
-    before, words = weights(learner), list(learner.model.loaded.module.vectors.words)
+    before, words = weights(learner), list(learner.model.loaded.module.vectors.numbers)
     learner = learner.with_training(epochs=1, learning_rate=1e-6)
     learner.fit_candidates(TRAIN.assign(text=TRAIN["text"].str.replace("this", "that venerable")))
     module = learner.model.loaded.module
-    assert module.vectors.words == [*words, "that", "venerable"]
+    assert list(module.vectors.numbers) == [*words, "that", "venerable"]
     torch.testing.assert_close(module.vectors.tuned[:-2], before["vectors.tuned"], rtol=0, atol=1e-4)
     torch.testing.assert_close(module.encoding.weight, before["encoding.weight"], rtol=0, atol=1e-4)
 
@@ -309,14 +307,13 @@ def test_after_a_kill_it_goes_on_to_the_same_weights(tmp_path):
             ranker(training=kept).fit_candidates(TRAIN, DEV)
         finally:
             os._exit(0)
-    file, deadline = tmp_path / "hierarchical-training.safetensors", time.time() + 100
+    file, deadline = tmp_path / "hierarchical-training.pt", time.time() + 100
     while not file.exists():
         assert time.time() < deadline
         time.sleep(0.002)
     os.kill(child, signal.SIGKILL)
     assert os.WIFSIGNALED(os.waitpid(child, 0)[1])
-    with safe_open(file, "pt") as state:
-        n_done = json.loads(state.metadata()["course"])["n_updates"]
+    n_done = torch.load(file, weights_only=True)["n_updates"]
     assert 0 < n_done < 48
     again = ranker(training=kept).fit_candidates(TRAIN, DEV)
     assert_same(weights(again), weights(expected))
@@ -383,7 +380,7 @@ def test_numbers_as_ids_and_float_labels():
 def test_half_a_surrogate_pair_is_a_word(tmp_path):
     odd = TRAIN.assign(text=pd.Series([text + " \ud800" for text in TRAIN["text"]], dtype=object))
     learner = ranker(training=replace(QUICK, epochs=1)).fit_candidates(odd)
-    assert "\ud800" in learner.model.loaded.module.vectors.words
+    assert "\ud800" in learner.model.loaded.module.vectors.numbers
     before = learner(TEST)
     learner.save_pretrained(str(tmp_path))
     pd.testing.assert_frame_equal(HierarchicalRanker.from_pretrained(str(tmp_path))(TEST), before)

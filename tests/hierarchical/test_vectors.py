@@ -52,7 +52,7 @@ ZIPPED = gzip.compress(LINES)
     [
         (
             ZIPPED[: len(ZIPPED) // 2],
-            r"damaged after line \d{4} \(Compressed file ended before .*\); download it again",
+            r"damaged after line \d{4} \(Compressed file ended before .*\); get the file again",
         ),
         (ZIPPED[:-8], r"damaged after line 9000 \(Compressed"),
         (ZIPPED[:-8] + b"\1" * 8, r"damaged after line 9000 \(CRC check failed"),
@@ -61,7 +61,7 @@ ZIPPED = gzip.compress(LINES)
     ids=["half", "end", "checksum", "not-zipped"],
 )
 def test_a_damaged_gzip_file(tmp_path, content, message):
-    with pytest.raises(ValueError, match=f"cut.gz is {message}"):
+    with pytest.raises(ValueError, match=f"cut.gz: {message}"):
         read_vectors(write(tmp_path, content, "cut.gz"), (), 9)
 
 
@@ -82,7 +82,7 @@ def test_word2vecs_binary_file(tmp_path):
     [
         (
             BINARY.replace(struct.pack("<f", 5), struct.pack("<f", np.nan)),
-            r"the vector of word 2 of .*news.bin holds a value that is not a number; download it again$",
+            r"news.bin, word 2: a value is not a number: '4.0 nan 6.0'; download the file again$",
         ),
         (BINARY[:-5], "news.bin ends in word 2 of 2; is the download complete"),
         ((793_712_314).to_bytes(4, "little") + b"...", "is a fastText model; give its text file instead"),
@@ -102,12 +102,12 @@ def test_the_first_of_two_equal_words_counts(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a 1 2 3\nb 4 5\n", "line 2 of {} has 2 numbers after its word, but there should be 3: 'b 4 5'"),
-        ("a 1 2 3\nb 4 5 6 7\n", "line 2 of {} has 4 numbers after its word, but there should be 3: 'b 4 5 6 7'"),
-        ("3 2\na 1 2\n\nb 1 2\n", "line 3 of {} has 0 numbers after its word, but there should be 2: ''"),
-        ("a 1 2\nb 4 x5\n", "line 2 of {} holds a value that is not a number: 'b 4 x5'"),
-        ("a 1 2\nb nan 5\n", "line 2 of {} holds a value that is not a number: 'b nan 5'"),
-        ("a\n", "line 1 of {} has 0 numbers after its word, but there should be some: 'a'"),
+        ("a 1 2 3\nb 4 5\n", "{}, line 2: 2 numbers after the word, but there should be 3: 'b 4 5'"),
+        ("a 1 2 3\nb 4 5 6 7\n", "{}, line 2: 4 numbers after the word, but there should be 3: 'b 4 5 6 7'"),
+        ("3 2\na 1 2\n\nb 1 2\n", "{}, line 3: 0 numbers after the word, but there should be 2: ''"),
+        ("a 1 2\nb 4 x5\n", "{}, line 2: a value is not a number: '4 x5'; download the file again"),
+        ("a 1 2\nb nan 5\n", "{}, line 2: a value is not a number: 'nan 5'; download the file again"),
+        ("a\n", "{}, line 1: 0 numbers after the word, but there should be some: 'a'"),
     ],
 )
 def test_a_broken_line_is_named(tmp_path, text, message):
@@ -167,5 +167,5 @@ def test_random_vectors_are_for_new_words_only():
     vectors.add_random(["a", "b"], seed=1)
     before = vectors.tuned.detach().clone()
     vectors.add_random(["b", "c"], seed=1)
-    assert vectors.words == ["a", "b", "c"] and vectors.tuned.shape == (4, 3)
+    assert list(vectors.numbers) == ["a", "b", "c"] and vectors.tuned.shape == (4, 3)
     assert torch.equal(vectors.tuned[:3], before) and not torch.equal(vectors.tuned[3], before[1])
