@@ -16,43 +16,24 @@ from pyterrier_cascade.encoder.families import family_of
 from pyterrier_cascade.encoder.pretrained import pretrained, silenced
 
 
-def load(
-    source: str,
-    variant: str | None = None,
-    joint_layers: int | None = None,
-    lower_layers: int | None = None,
-    tied: bool | None = None,
-    head: str | None = None,
-    trust_remote_code: bool = False,
-) -> DCBertModel:
+def load(source: str, trust_remote_code: bool = False, **parts: Any) -> DCBertModel:
     """Returns the DC-BERT in a folder or on the Hub, or one made of a bare encoder.
 
     Args:
         source: A folder or a Hub name: a DC-BERT, or an encoder with or without a classifier (a cross-encoder too).
-        variant: The interaction, as in :class:`DCBertConfig`, as are the next four settings. A DC-BERT has its own; an
-            encoder gets the defaults.
-        joint_layers: K.
-        lower_layers: The depth of both encoders.
-        tied: Whether they are one.
-        head: What the classifier reads.
         trust_remote_code: Whether code that comes with a bare encoder may run.
+        **parts: Any of ``variant``, ``joint_layers``, ``lower_layers``, ``tied`` and ``head``, as in
+            :class:`DCBertConfig`. A DC-BERT has its own; an encoder gets the defaults.
     """
     check_folder(source)
-    wanted = {
-        "variant": variant,
-        "joint_layers": joint_layers,
-        "lower_layers": lower_layers,
-        "tied": tied,
-        "head": head,
-    }
-    check_parts(**wanted)
+    check_parts(**parts)
     found, _ = transformers.PretrainedConfig.get_config_dict(source)
     registry.refuse_others(source, "DCBERT", found)
     with silenced():
         if found.get("model_type") == DCBertConfig.model_type:
-            module, untrained = _saved(source, wanted)
+            module, untrained = _saved(source, parts)
         else:
-            module = _fresh(source, {k: v for k, v in wanted.items() if v is not None}, trust_remote_code)
+            module = _fresh(source, parts, trust_remote_code)
             untrained = f"the joint layers on {source!r} are fresh"
     tokenizer = transformers.AutoTokenizer.from_pretrained(source, trust_remote_code=trust_remote_code)
     if not tokenizer.is_fast:
@@ -60,23 +41,18 @@ def load(
     return DCBertModel(module.eval(), tokenizer, untrained)
 
 
-def check_parts(
-    variant: str | None, joint_layers: int | None, lower_layers: int | None, tied: bool | None, head: str | None
-) -> None:
-    """Raises unless a DC-BERT can be made of such parts, whatever the encoder; None stands for the default."""
-    if variant is not None:
-        check_choices(variant=(variant, VARIANTS))
-    if head is not None:
-        check_choices(head=(head, HEADS))
-    for name, value in (("joint_layers", joint_layers), ("lower_layers", lower_layers)):
-        if value is not None and value < 1:
-            raise ValueError(f"{name} must be at least 1, not {value!r}")
+def check_parts(variant: str = VARIANTS[0], head: str = HEADS[0], **more: Any) -> None:
+    """Raises unless a DC-BERT can be made of such parts, whatever the encoder."""
+    check_choices(variant=(variant, VARIANTS), head=(head, HEADS))
+    for name in ("joint_layers", "lower_layers"):
+        if more.get(name, 1) < 1:
+            raise ValueError(f"{name} must be at least 1, not {more[name]!r}")
 
 
-def _saved(source: str, wanted: dict[str, Any]) -> tuple[DCBert, str | None]:
+def _saved(source: str, parts: dict[str, Any]) -> tuple[DCBert, str | None]:
     config = DCBertConfig.from_pretrained(source)
-    for name, value in wanted.items():
-        if value is not None and value != getattr(config, name):
+    for name, value in parts.items():
+        if value != getattr(config, name):
             raise ValueError(f"{source!r} was made with {name}={getattr(config, name)!r}, not {value!r}; leave it out")
     module, info = pretrained(DCBert, source, config=config, output_loading_info=True, dtype=torch.float32)
     if missing := sorted(info["missing_keys"]):

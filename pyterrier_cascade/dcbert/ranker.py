@@ -113,16 +113,17 @@ class DCBERT(NeuralRanker):
             trust_remote_code: Whether code that comes with a bare encoder may run.
             **settings: Any of the class's settings.
         """
-        check_parts(variant, joint_layers, lower_layers, tied, head)
         parts = {
             "variant": variant,
             "joint_layers": joint_layers,
             "lower_layers": lower_layers,
             "tied": tied,
             "head": head,
-            "trust_remote_code": trust_remote_code or None,
         }
         parts = {name: value for name, value in parts.items() if value is not None}
+        check_parts(**parts)
+        if trust_remote_code:
+            parts["trust_remote_code"] = True
         return cls(Checkpoint(load, name_or_path, **parts), **settings)
 
     def new_columns(self):

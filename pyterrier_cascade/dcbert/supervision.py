@@ -1,9 +1,7 @@
 """Labels from answer strings (distant supervision, DC-8), and negatives to learn them by (DC-9)."""
 
 import unicodedata
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate
+from collections.abc import Callable
 from numbers import Real
 
 import numpy as np
@@ -13,8 +11,8 @@ import pyterrier as pt
 from pyterrier_cascade.frames import Blocks, distinct, labelled
 from pyterrier_cascade.measures.open_domain import answers_of
 
-FIRST = np.zeros(1, dtype=np.int64)
-"""The row that is judged for a question that has no other row to judge."""
+FIRST = [0]
+"""The rows that are judged for a question that has no other row to judge."""
 
 KINDS = {"hard": 1.0, "random": 0.0}
 
@@ -45,58 +43,23 @@ def answer_qrels(documents: pd.DataFrame, answers: pd.DataFrame, match: str = "e
     for name, frame in (("documents", documents), ("answers", answers)):
         if not len(frame):
             raise ValueError(f"there are no {name} to judge by")
-    spans = {qid: _encoded(filter(str.strip, map(MATCHES[match], right))) for qid, right in answers_of(answers).items()}
+    spans = {
+        qid: [span for span in map(MATCHES[match], right) if span.strip()] for qid, right in answers_of(answers).items()
+    }
     _refuse_unanswered(spans, documents)
-    texts = _texts(documents, MATCHES[match])
-    judged = list(_in_candidates(texts, Blocks.of(documents), spans) if "qid" in documents else _in_all(texts, spans))
-    rows = np.concatenate([rows for rows, _ in judged])
-    qrels = pd.DataFrame(
-        {
-            "qid": np.repeat(np.array([*spans], dtype=object), [len(rows) for rows, _ in judged]),
-            "docno": documents["docno"].array.take(rows),
-            "label": np.concatenate([labels for _, labels in judged]),
-        }
-    )
-    return qrels.groupby(["qid", "docno"], sort=False, as_index=False)["label"].max()
-
-
-def _in_candidates(texts: np.ndarray, blocks: Blocks, spans: dict[str, list[bytes]]) -> Iterator:
-    """Yields the judged rows and their labels for each question."""
-    pools = dict(zip(blocks.qids, blocks, strict=True))
+    texts, judged = _texts(documents, MATCHES[match]), []
+    blocks = Blocks.of(documents) if "qid" in documents else None
+    candidates = {} if blocks is None else {q: rows.tolist() for q, rows in zip(blocks.qids, blocks, strict=True)}
     for qid, wanted in spans.items():
-        rows = pools.get(qid, FIRST)
-        labels = np.zeros_like(rows)
-        labels[_Searchable(texts[rows]).holding(wanted)] = 1
-        yield rows, labels
-
-
-def _in_all(texts: np.ndarray, spans: dict[str, list[bytes]]) -> Iterator:
-    searchable = _Searchable(texts)
-    for wanted in spans.values():
-        rows = searchable.holding(wanted)
-        yield (rows, np.ones_like(rows)) if len(rows) else (FIRST, np.zeros_like(FIRST))
-
-
-class _Searchable:
-    """Texts as one array of bytes, which can be searched at the speed of memory.
-
-    The byte 0xFF, which UTF-8 never uses, stands between two texts, so that no span is found across them.
-    """
-
-    def __init__(self, texts: Sequence[bytes]):
-        self.blob = b"\xff".join(texts)
-        self.ends = list(accumulate(len(text) + 1 for text in texts))
-
-    def holding(self, spans: Sequence[bytes]) -> np.ndarray:
-        """Returns the numbers of the texts that contain at least one of the spans, ascending."""
-        found = set()
-        for span in spans:
-            place = self.blob.find(span)
-            while place >= 0:
-                text = bisect_right(self.ends, place)
-                found.add(text)
-                place = self.blob.find(span, self.ends[text])
-        return np.array(sorted(found), dtype=np.int64)
+        rows = range(len(texts)) if blocks is None else candidates.get(qid, FIRST)
+        right = {row for span in wanted for row in rows if span in texts[row]}
+        if blocks is None:
+            rows = sorted(right) or FIRST
+        judged += [(qid, row, int(row in right)) for row in rows]
+    qids, rows, labels = zip(*judged, strict=True)
+    docnos = documents["docno"].array.take(list(rows))
+    qrels = pd.DataFrame({"qid": np.array(qids, dtype=object), "docno": docnos, "label": labels})
+    return qrels.groupby(["qid", "docno"], sort=False, as_index=False)["label"].max()
 
 
 class _Letters(dict):
@@ -118,12 +81,8 @@ def _words(text: str) -> str:
 MATCHES: dict[str, Callable[[str], str]] = {"exact": str, "normalised": _words}
 
 
-def _encoded(texts) -> list[bytes]:
-    return [text.encode("utf-8", "surrogatepass") for text in texts]
-
-
-def _texts(documents: pd.DataFrame, prepare: Callable[[str], str]) -> np.ndarray:
-    """Returns the text of each row, prepared and as bytes; equal ones are one object."""
+def _texts(documents: pd.DataFrame, prepare: Callable[[str], str]) -> list[str]:
+    """Returns the prepared text of each row; equal texts are one object."""
     for column in ("docno", "text"):
         missing = documents[column].isna().to_numpy()
         if missing.any():
@@ -132,10 +91,11 @@ def _texts(documents: pd.DataFrame, prepare: Callable[[str], str]) -> np.ndarray
                 f"{int(missing.argmax())}; nobody can tell whether they contain an answer, so leave them out"
             )
     codes, different = distinct(documents["text"])
-    return np.array(_encoded(map(prepare, different)), dtype=object)[codes]
+    prepared = [prepare(text) for text in different]
+    return [prepared[code] for code in codes]
 
 
-def _refuse_unanswered(spans: dict[str, list[bytes]], documents: pd.DataFrame) -> None:
+def _refuse_unanswered(spans: dict[str, list[str]], documents: pd.DataFrame) -> None:
     asked = dict.fromkeys([*spans, *(documents["qid"].unique().tolist() if "qid" in documents else ())])
     unanswered = [qid for qid in asked if not spans.get(qid)]
     if unanswered:

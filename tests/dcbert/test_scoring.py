@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from pyterrier_cascade import DCBERT, DocumentCache
-from pyterrier_cascade.encoder.workers import here
+from pyterrier_cascade.encoder.workers import calling_thread
 from pyterrier_cascade.store.shards import Shard
 from tests.dcbert.results import assert_same_scores, by_pair
 
@@ -66,6 +66,6 @@ def test_a_part_with_an_unknown_document_is_read_at_once(dcbert, corpus, candida
     assert_same_scores(cache.reranker(missing="encode")(shuffled), expected, 1e-5)
     assert sum(reads) == len(candidates) - 2 and len(reads) <= 2 * 2 * 2
     reads.clear()
-    monkeypatch.setattr("pyterrier_cascade.dcbert.scoring.workers", here)
+    monkeypatch.setattr("pyterrier_cascade.dcbert.scoring.workers", calling_thread)
     cache.reranker(missing="encode")(shuffled)
     assert len(reads) <= 4 < sum(reads)
