@@ -165,8 +165,3 @@ def _scorer(joint: nn.Module, device: torch.device) -> Scorer:
         return joint.to(device)(asked, Encoded(states, lengths), torch.zeros_like(numbers), numbers).cpu()
 
     return score
-
-
-def late_scorer(question: torch.Tensor, documents) -> torch.Tensor:
-    """Returns late interaction's scores ``(n,)``: nothing that was trained takes part."""
-    return late.score(question, documents)

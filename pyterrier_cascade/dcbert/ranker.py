@@ -13,8 +13,9 @@ import torch
 from pyterrier_cascade import frames
 from pyterrier_cascade.checkpoint import Checkpoint
 from pyterrier_cascade.checks import check_choices, warn_user
+from pyterrier_cascade.dcbert import late
 from pyterrier_cascade.dcbert.cache import DocumentCache
-from pyterrier_cascade.dcbert.inference import Scorer, late_scorer
+from pyterrier_cascade.dcbert.inference import Scorer
 from pyterrier_cascade.dcbert.loading import check_parts, load
 from pyterrier_cascade.dcbert.scoring import PASSAGES, DocumentStates, PairScores, score_candidates
 from pyterrier_cascade.dcbert.settings import DCBertTraining
@@ -22,6 +23,7 @@ from pyterrier_cascade.encoder.device import device_of
 from pyterrier_cascade.encoder.pairs import TokenPairs, tokenize_texts
 from pyterrier_cascade.encoder.texts import TextEncoder
 from pyterrier_cascade.ranker import NeuralRanker
+from pyterrier_cascade.store.states import States
 
 INTERACTIONS = ("joint", "late")
 ROOM = 2**28
@@ -190,7 +192,7 @@ class DCBERT(NeuralRanker):
     def scorer(self) -> Scorer:
         """Returns the function that scores the documents of a query."""
         if self.interaction == "late":
-            return late_scorer
+            return late.score
         return self.model.loaded.scorer(device_of(self.device))
 
     def questions(self, queries: Sequence[str]) -> list[torch.Tensor]:
@@ -227,7 +229,8 @@ class DCBERT(NeuralRanker):
         """Returns the states of documents, equal ones encoded once, and the number of each text, ``(n,)``."""
         codes, unique = frames.distinct(texts)
         pairs = self.tokenized(unique, "document")
-        return DocumentStates.of_texts(self.text_encoder("document").states(pairs), pairs), codes
+        entries = States(self.text_encoder("document").states(pairs), pairs.lengths)
+        return DocumentStates(entries, np.bincount(pairs.owner)), codes
 
     def text_encoder(self, side: str) -> TextEncoder:
         """Returns the encoder of ``"question"`` or ``"document"``."""

@@ -1,9 +1,9 @@
 """The scores of candidates (DC-1): one loop, whether documents come from a store, from texts, or from both."""
 
 import dataclasses
-import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -12,7 +12,7 @@ import torch
 
 from pyterrier_cascade import frames
 from pyterrier_cascade.encoder.device import device_of
-from pyterrier_cascade.encoder.pairs import TokenPairs, runs
+from pyterrier_cascade.encoder.pairs import runs
 from pyterrier_cascade.encoder.workers import calling_thread, workers
 from pyterrier_cascade.pair_ranker import ROWS
 from pyterrier_cascade.store.dtypes import dtype_of
@@ -38,16 +38,6 @@ class DocumentStates:
     entries: States
     sizes: np.ndarray
 
-    @classmethod
-    def of_texts(cls, states: torch.Tensor, pairs: TokenPairs) -> "DocumentStates":
-        """Returns texts that were encoded.
-
-        Args:
-            states: The states of all tokens end to end, ``(n_tokens, width)``.
-            pairs: The tokenised texts; several inputs of one owner are its passages.
-        """
-        return cls(States(states, pairs.lengths), np.bincount(pairs.owner))
-
     def take(self, numbers: np.ndarray) -> "DocumentStates":
         """Returns some of the documents, in this order."""
         entries = runs((np.cumsum(self.sizes) - self.sizes)[numbers], self.sizes[numbers])
@@ -55,15 +45,6 @@ class DocumentStates:
         tokens = runs((np.cumsum(lengths) - lengths)[entries], lengths[entries])
         scales = None if self.entries.scales is None else self.entries.scales[tokens]
         return DocumentStates(States(self.entries.states[tokens], lengths[entries], scales), self.sizes[numbers])
-
-    def followed_by(self, other: "DocumentStates") -> "DocumentStates":
-        """Returns these documents and then others of the same dtype."""
-        ours, theirs = self.entries, other.entries
-        scales = None if ours.scales is None else np.concatenate([ours.scales, theirs.scales])
-        states, lengths = (
-            np.concatenate([getattr(one, name) for one in (ours, theirs)]) for name in ("states", "lengths")
-        )
-        return DocumentStates(States(states, lengths, scales), np.concatenate([self.sizes, other.sizes]))
 
     def stored_as(self, dtype: str) -> "DocumentStates":
         """Returns the documents as a store of this dtype would keep them, so that they get the same scores."""
@@ -87,25 +68,16 @@ class Documents:
         """Lets the disk begin to fetch some documents, and returns a function that waits for them and returns them.
 
         Args:
-            numbers: Their numbers ``(n,)``.
+            numbers: Their numbers ``(n,)``, all of the store or all in memory.
         """
-        stored = numbers >= 0
-        if not stored.any():
+        if numbers[0] < 0:
             return lambda: self.memory.take(-1 - numbers)
-        entries, sizes = self.store.entries(numbers[stored])
+        entries, sizes = self.store.entries(numbers)
         fetched = self.store.begin(entries)
-        if stored.all():
-            return lambda: DocumentStates(fetched(), sizes)
-
-        def finish() -> DocumentStates:
-            both = DocumentStates(fetched(), sizes).followed_by(self.memory.take(-1 - numbers[~stored]))
-            return both.take(np.where(stored, np.cumsum(stored), len(sizes) + np.cumsum(~stored)) - 1)
-
-        return finish
+        return lambda: DocumentStates(fetched(), sizes)
 
 
-@dataclasses.dataclass
-class PairScores:
+class PairScores(NamedTuple):
     """The scores of rows and the numbers that their costs follow from, each ``(n,)``.
 
     Attributes:
@@ -119,22 +91,6 @@ class PairScores:
     n_inputs: np.ndarray
     tokens: np.ndarray
     query_tokens: np.ndarray
-
-    @classmethod
-    def empty(cls, n: int) -> "PairScores":
-        """Returns room for so many rows."""
-        return cls(*np.empty((4, n)))
-
-    @classmethod
-    def of(cls, parts: Sequence["PairScores"]) -> "PairScores":
-        """Returns parts one after the other."""
-        names = [field.name for field in dataclasses.fields(cls)]
-        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
-
-    def put(self, rows: np.ndarray, part: "PairScores") -> None:
-        """Writes the scores of some rows."""
-        for field in dataclasses.fields(self):
-            getattr(self, field.name)[rows] = getattr(part, field.name)
 
 
 def score_candidates(
@@ -158,7 +114,7 @@ def score_candidates(
         found: The number of each candidate's document in the store, -1 where it is not there ``(n_rows,)``.
         label: The name of the progress bar.
     """
-    queries, scores = frames.texts(frame, "query"), PairScores.empty(len(frame))
+    queries, values = frames.texts(frame, "query"), np.empty((4, len(frame)))
     numbers = np.full(len(frame), -1) if found is None else found.copy()
     with pt.tqdm(total=len(frame), desc=label, unit="pair", disable=not dcbert.verbose) as bar:
         for part in _slabs(list(blocks), dcbert.room(texts)):
@@ -169,45 +125,57 @@ def score_candidates(
                 memory = memory if store is None else memory.stored_as(store.dtype)
                 numbers[unknown] = -1 - codes
             questions = dcbert.questions([queries[block[0]] for block in part])
-            of_blocks = [numbers[block] for block in part]
-            answered = join(dcbert, questions, Documents(store, memory), of_blocks, bar.update)
-            for block, one in zip(part, answered, strict=True):
-                scores.put(block, one)
-    return scores
+            join(dcbert, questions, part, Documents(store, memory), numbers, values, bar.update)
+    return PairScores(*values)
 
 
 def join(
     dcbert: "DCBERT",
     questions: list[torch.Tensor],
+    blocks: Sequence[np.ndarray],
     documents: Documents,
-    numbers: Sequence[np.ndarray],
+    numbers: np.ndarray,
+    values: np.ndarray,
     progress: Callable[[int], object] = lambda n_done: None,
-) -> list[PairScores]:
-    """Returns the scores of each question's documents.
+) -> None:
+    """Scores each question's documents; a thread works on some documents of one question at a time.
 
     Args:
         dcbert: The ranker, which says how to join and how the scores of passages become one.
         questions: The states of each question, ``(n_tokens, width)``.
+        blocks: The rows of each question's documents.
         documents: The documents.
-        numbers: The numbers of each question's documents among them.
+        numbers: The number of each row's document among them ``(n_rows,)``.
+        values: The columns of :class:`PairScores` to fill in these rows ``(4, n_rows)``.
         progress: Called with the number of documents of each part when it is done.
     """
-    scorer, whole = dcbert.scorer(), PASSAGES[dcbert.passages]
+    scorer, whole, device = dcbert.scorer(), PASSAGES[dcbert.passages], device_of(dcbert.device)
 
-    def begin(question: int, part: slice) -> Callable[[], PairScores]:
-        fetched = documents.begin(numbers[question][part])
-        return lambda: work(question, fetched())
+    def begin(question: int, rows: np.ndarray) -> Callable[[], np.ndarray]:
+        fetched = documents.begin(numbers[rows])
+        return lambda: work(questions[question], fetched())
 
-    def work(question: int, found: DocumentStates) -> PairScores:
+    def work(question: torch.Tensor, found: DocumentStates) -> np.ndarray:
         starts = np.cumsum(found.sizes) - found.sizes
-        value = whole.reduceat(scorer(questions[question], found.entries).numpy().astype(np.float64), starts)
+        score = whole.reduceat(scorer(question, found.entries).numpy().astype(np.float64), starts)
         if dcbert.passages == "mean":
-            value = value / found.sizes
-        query_tokens = np.full(len(found.sizes), len(questions[question]))
-        return PairScores(value, found.sizes, np.add.reduceat(found.entries.lengths, starts), query_tokens)
+            score = score / found.sizes
+        query_tokens = np.full(len(found.sizes), len(question))
+        return np.stack([score, found.sizes, np.add.reduceat(found.entries.lengths, starts), query_tokens])
 
-    found = _in_parts(begin, list(map(len, numbers)), device_of(dcbert.device), progress)
-    return [PairScores.of(parts) for parts in found]
+    groups = []
+    for question, rows in enumerate(blocks):
+        stored = numbers[rows] >= 0
+        groups += [(question, some) for some in (rows[stored], rows[~stored]) if len(some)]
+    with (workers if device.type == "cpu" else calling_thread)() as pool:
+        # A few questions would leave threads idle: their documents are divided.
+        shares = max(1, math.ceil(2 * pool.n_threads / len(groups)))
+        parts = [(one, part) for one, rows in groups for part in np.array_split(rows, min(shares, len(rows)))]
+        # The calling thread lets the disk begin with the next parts while other threads work.
+        answered = pool.map(lambda work: work(), (begin(*part) for part in parts))
+        for (_, rows), answer in zip(parts, answered, strict=True):
+            values[:, rows] = answer
+            progress(len(rows))
 
 
 def _slabs(blocks: list[np.ndarray], shares: np.ndarray) -> Iterator[list[np.ndarray]]:
@@ -227,33 +195,3 @@ def _slabs(blocks: list[np.ndarray], shares: np.ndarray) -> Iterator[list[np.nda
         taken += share
     if part:
         yield part
-
-
-def _in_parts(
-    begin: Callable[[int, slice], Callable[[], Any]],
-    counts: Sequence[int],
-    device: torch.device,
-    progress: Callable[[int], object],
-) -> list[list[Any]]:
-    """Returns the results of each question, part by part; a thread works on one part at a time.
-
-    Args:
-        begin: Given the number of a question and a part of its documents, lets the disk begin and returns the work. The
-            calling thread begins the next parts while other threads work.
-        counts: The number of each question's documents, at least one.
-        device: Where the work is done.
-        progress: Called with the number of documents of each part when it is done.
-    """
-    found = [[] for _ in counts]
-    with (workers if device.type == "cpu" else calling_thread)() as pool:
-        # A few questions would leave threads idle: their documents are divided.
-        shares = -(-2 * pool.n_threads // len(counts)) if len(counts) < 2 * pool.n_threads else 1
-        parts = []
-        for number, count in enumerate(counts):
-            edges = np.unique(np.linspace(0, count, shares + 1).astype(int)).tolist()
-            parts += [(number, slice(start, end)) for start, end in itertools.pairwise(edges)]
-        results = pool.map(lambda work: work(), (begin(*one) for one in parts))
-        for (number, part), result in zip(parts, results, strict=True):
-            found[number].append(result)
-            progress(part.stop - part.start)
-    return found

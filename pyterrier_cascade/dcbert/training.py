@@ -127,10 +127,10 @@ def _measure(
             if not kept:
                 kept["documents"], kept["codes"] = ours.encoded_texts(texts)
                 kept["questions"] = ours.questions([queries[block[0]] for block in blocks])
-            documents, numbers = Documents(None, kept["documents"]), [-1 - kept["codes"][block] for block in blocks]
-            scores = np.empty(len(dev))
-            for block, one in zip(blocks, join(ours, kept["questions"], documents, numbers), strict=True):
-                scores[block] = one.scores
+            values = np.empty((4, len(dev)))
+            documents = Documents(None, kept["documents"])
+            join(ours, kept["questions"], list(blocks), documents, -1 - kept["codes"], values)
+            scores = values[0]
         return {
             "dev_map": frames.mean_average_precision(dev, scores, qrels),
             "dev_p10": frames.success(dev, scores, qrels, 10),
