@@ -13,17 +13,16 @@ import numpy as np
 import pyterrier as pt
 
 from pyterrier_cascade.store import publish
-from pyterrier_cascade.store.documents import Document, checked, chunks
+from pyterrier_cascade.store.documents import Document, checked, chunks, given_twice
 from pyterrier_cascade.store.dtypes import DTYPES
-from pyterrier_cascade.store.encoding import Encode, encode_into
-from pyterrier_cascade.store.folder import END, META, Changes, StoreFolder, shard_name
+from pyterrier_cascade.store.encoding import Encode, batches
+from pyterrier_cascade.store.folder import END, META, Changes, StoreFolder, first_difference, shard_name
 from pyterrier_cascade.store.indexing import bring_up_to_date
 from pyterrier_cascade.store.progress import progress
 from pyterrier_cascade.store.shards import ShardWriter, encoded, hashed
 
-NOT_COMPARED = {publish.SEAL, "model", "parts"}
-"""These fields of ``pt_meta.json`` may differ. The fingerprint says which encoder it was, the name may be a path, and
-the parts describe the layers that join states."""
+Unit = tuple[int, list[Document], bool]
+"""A shard to write: its number, its documents, and whether it is the first, before which the size is announced."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +30,8 @@ class Builder:
     """Fills a store with the documents of a corpus; see :meth:`DocumentStore.build`.
 
     Attributes:
-        path: The folder of the store.
+        folder: The folder of the store.
         encode: The model.
-        meta: The content of ``pt_meta.json``.
-        read_meta: Reads ``pt_meta.json`` and checks its kind.
         batch_size: The texts that are encoded together.
         shards: The numbers of the shards that this build makes; None for all.
         n_documents: The size of the corpus; None where it is unknown.
@@ -42,10 +39,8 @@ class Builder:
         verbose: Whether to say the size and show the progress.
     """
 
-    path: Path
+    folder: StoreFolder
     encode: Encode
-    meta: Mapping[str, Any]
-    read_meta: Callable[[Path], Mapping[str, Any]]
     batch_size: int
     shards: frozenset[int] | None
     n_documents: int | None
@@ -53,9 +48,9 @@ class Builder:
     verbose: bool
 
     @property
-    def folder(self) -> StoreFolder:
-        """The folder with its shards."""
-        return StoreFolder(self.path, self.meta)
+    def path(self) -> Path:
+        """The path of the folder."""
+        return self.folder.path
 
     def run(self, corpus: Iterable[Mapping[str, Any]], pool: Any = None) -> None:
         """Writes the shards that are not there, and compares those that are there to the corpus.
@@ -67,59 +62,91 @@ class Builder:
         there = {path.name for path in self.path.iterdir()} if self.path.exists() else set()
         if META not in there and any(not name.startswith(".") for name in there):
             raise FileExistsError(f"{str(self.path)!r} exists and is no document cache; give another path")
-        with self.explaining_full_disk():
+        with self._explaining_full_disk():
             self.path.mkdir(parents=True, exist_ok=True)
             publish.sweep(self.path)
             self._claim()
-            total = None if self.n_documents is None or not self.verbose else self._to_do()
-            with progress("encoding documents", "documents", self.verbose, total) as done:
-                units = Units(self, corpus)
+            with progress("encoding documents", "documents", self.verbose, self._to_do()) as done:
                 if pool is None:
-                    for unit in units:
-                        self.write(unit, pt.tqdm.write if self.verbose else _nothing, done)
+                    for unit in self._units(corpus):
+                        self._write(unit, pt.tqdm.write if self.verbose else _nothing, done)
                 else:
-                    for n_documents, announcements in pool.map(Writing(self), units):
+                    for n_documents, announcements in pool.map(self.write_on_worker, self._units(corpus)):
                         done(n_documents)
                         for text in announcements if self.verbose else ():
                             pt.tqdm.write(text)
-            self._end({"n_documents": units.n_documents, "n_shards": units.n_shards})
             bring_up_to_date(self.folder)
 
-    def explaining_full_disk(self):
-        """Explains an error about a full disk."""
+    def _explaining_full_disk(self):
         return publish.explaining_full_disk(
             f"the disk with {str(self.path)!r} is full; what was finished is kept: make room, run the same again"
         )
 
-    def makes(self, number: int) -> bool:
-        """Returns whether this build makes a shard."""
+    def _makes(self, number: int) -> bool:
         return self.shards is None or number in self.shards
 
     def _claim(self) -> None:
+        ours = self.folder.meta
         with self.folder.alone():
             if not (self.path / META).is_file():
-                publish.publish_file(self.path / META, publish.sealed(dict(self.meta)))
-        there = self.read_meta(self.path)
-        for key in sorted((self.meta.keys() | there.keys()) - NOT_COMPARED):
-            old, new = there.get(key), self.meta.get(key)
-            if old != new:
-                raise ValueError(
-                    f"the cache at {str(self.path)!r} has {key} {old!r}, this build {new!r}; "
-                    "build with the same settings, or give another path"
-                )
+                publish.publish_file(self.path / META, publish.sealed(dict(ours)))
+        there = publish.read_sealed(self.path / META)
+        key = first_difference(there, ours)
+        if key is not None:
+            raise ValueError(
+                f"the cache at {str(self.path)!r} has {key} {there.get(key)!r}, this build {ours.get(key)!r}; "
+                "build with the same settings, or give another path"
+            )
 
-    def _to_do(self) -> int:
-        size, there = self.meta["shard_size"], {*self.folder.built(), *self.folder.changes.removed}
+    def _to_do(self) -> int | None:
+        """Returns the number of documents that this build encodes; None where the size of the corpus is unknown."""
+        if self.n_documents is None:
+            return None
+        size, there = self.folder.meta["shard_size"], {*self.folder.built(), *self.folder.changes.removed}
         missing = set(range(math.ceil(self.n_documents / size))) - there
-        return sum(min(size, self.n_documents - number * size) for number in missing if self.makes(number))
+        return sum(min(size, self.n_documents - number * size) for number in missing if self._makes(number))
 
-    def chunks(self, corpus: Iterable[Mapping[str, Any]]) -> Iterator[list[Document]]:
+    def _units(self, corpus: Iterable[Mapping[str, Any]]) -> Iterator[Unit]:
+        """Yields the shards that are to be written, and compares those that are there on the way."""
+        end, removed, seen = self.folder.end, self.folder.changes.removed, SortedRuns()
+        n_documents, is_first = 0, True
+        for number, documents in enumerate(self._chunks(corpus)):
+            if end and documents and number >= end["n_shards"]:
+                raise self._other_size(f"{end['n_documents']} documents", "more")
+            n_documents += len(documents)
+            self._refuse_repeated([docno for docno, _ in documents], number, seen)
+            if number in removed:
+                continue
+            if self._is_there(number):
+                self._compare(number, documents)
+            elif self._makes(number):
+                yield number, documents, is_first
+                is_first = False
+        self._end({"n_documents": n_documents, "n_shards": number + 1})
+
+    def _chunks(self, corpus: Iterable[Mapping[str, Any]]) -> Iterator[list[Document]]:
         """Yields the documents of each shard. An empty corpus has one empty shard."""
-        found = chunks(checked(corpus, self.text_field), self.meta["shard_size"])
+        found = chunks(checked(corpus, self.text_field), self.folder.meta["shard_size"])
         yield next(found, [])
         yield from found
 
-    def compare(self, number: int, documents: Sequence[Document]) -> None:
+    def _is_there(self, number: int) -> bool:
+        return (self.path / shard_name(number)).is_dir()
+
+    def _refuse_repeated(self, docnos: Sequence[str], number: int, seen: "SortedRuns") -> None:
+        hashes = hashed(encoded(docnos))
+        repeated = [docno for docno, count in Counter(docnos).items() if count > 1]
+        if not repeated:
+            alike = [docnos[place] for place in np.flatnonzero(seen.have(hashes))]
+            # Shards that are still being written elsewhere cannot be compared here; the index refuses them then.
+            there = [shard for shard in range(number) if self._is_there(shard)] if alike else ()
+            others = {docno for shard in there for docno in self.folder.shard(shard, Changes()).docnos()}
+            repeated = [docno for docno in alike if docno in others]
+        if repeated:
+            raise given_twice(repeated, "; drop or rename the repeated ones")
+        seen.add(hashes)
+
+    def _compare(self, number: int, documents: Sequence[Document]) -> None:
         """Raises unless a shard that is there was made of these documents."""
         shard = self.folder.shard(number, Changes())
         if shard.meta.get("corpus") == _digest(documents):
@@ -136,35 +163,39 @@ class Builder:
             "same corpus in the same order, or another path; add, replace and delete change a finished cache"
         )
 
-    def write(self, unit: "Unit", announce: Callable[[str], Any], progress: Callable[[int], Any]) -> None:
-        """Writes a shard.
-
-        Args:
-            unit: Its number, its documents, and whether it is the first, before which the size is announced.
-            announce: Called with the announcement.
-            progress: Called with the number of documents of each batch.
-        """
+    def _write(self, unit: Unit, announce: Callable[[str], Any], progress: Callable[[int], Any]) -> None:
         number, documents, is_first = unit
-
-        def check_size(n_tokens: float) -> None:
-            announce(self._announcement(n_tokens, len(documents)))
-
-        first = check_size if is_first else _nothing
+        meta, path = self.folder.meta, self.path / shard_name(number)
         with (
-            publish.publishing_folder(self.path / shard_name(number), keep=True) as folder,
-            ShardWriter(folder, self.meta) as shard,
+            publish.publishing_folder(path, keep=True) as folder,
+            ShardWriter(folder, meta, corpus=_digest(documents)) as shard,
         ):
-            encode_into(shard, documents, self.encode, self.batch_size, progress, first)
-            shard.finish(corpus=_digest(documents))
+            for batch in batches(documents, self.encode, self.batch_size, meta["width"]):
+                if is_first:
+                    announce(self._announcement(len(batch.states) / len(batch.docnos), len(documents)))
+                    is_first = False
+                shard.add(*batch)
+                progress(len(batch.docnos))
+
+    def write_on_worker(self, unit: Unit) -> tuple[int, list[str]]:
+        """Writes a shard on a worker of a pool; returns the number of its documents and the announcements."""
+        announcements: list[str] = []
+        if not (self.path / META).is_file():
+            raise FileNotFoundError(
+                f"a worker does not see {str(self.path)!r}; give a path that is the same on all machines"
+            )
+        with self._explaining_full_disk():
+            self._write(unit, announcements.append, _nothing)
+        return len(unit[1]), announcements
 
     def _announcement(self, tokens: float, in_shard: int) -> str:
-        if self.n_documents is None:
-            to_do, whose = in_shard, "its first shard"
+        to_do, whose = self._to_do(), "its first shard"
+        if to_do is None:
+            to_do = in_shard
         else:
-            to_do = self._to_do()
             whose = f"{to_do:,} documents of {tokens:.0f} tokens"
-        dtype = DTYPES[self.meta["dtype"]]
-        row = self.meta["width"] * dtype.stored.itemsize + dtype.scale_bytes
+        dtype = DTYPES[self.folder.meta["dtype"]]
+        row = self.folder.meta["width"] * dtype.stored.itemsize + dtype.scale_bytes
         # The small files of a document and its line in the index are about a hundred bytes.
         needed, free = to_do * (tokens * row + 100), shutil.disk_usage(self.path).free
         sizes = f"about {readable(needed)} for {whose} in {dtype.name}; the disk has {readable(free)} free"
@@ -180,14 +211,13 @@ class Builder:
         there, beyond = self.folder.end, self.folder.built()[-1:]
         here = f"{fields['n_documents']} documents in {fields['n_shards']} shards"
         if there and there["n_documents"] != fields["n_documents"]:
-            raise self.other_size(f"{there['n_documents']} documents", here)
+            raise self._other_size(f"{there['n_documents']} documents", here)
         if beyond and beyond[0] >= fields["n_shards"]:
-            raise self.other_size(f"{beyond[0] + 1} shards or more", here)
+            raise self._other_size(f"{beyond[0] + 1} shards or more", here)
         if not there:
             publish.publish_file(self.path / END, publish.sealed(fields))
 
-    def other_size(self, there: str, here: str) -> ValueError:
-        """Returns the error for a corpus of another size."""
+    def _other_size(self, there: str, here: str) -> ValueError:
         return ValueError(
             f"{str(self.path)!r} was made from another corpus: of {there}, where this one has {here}; give the same "
             "corpus, or another path; add, replace and delete change a finished cache"
@@ -213,87 +243,6 @@ class SortedRuns:
             self.runs.append(np.sort(values))
         while len(self.runs) > 1 and len(self.runs[-2]) < 2 * len(self.runs[-1]):
             self.runs[-2:] = [np.sort(np.concatenate(self.runs[-2:]), kind="stable")]
-
-
-Unit = tuple[int, list[Document], bool]
-
-
-class Units:
-    """The shards that are to be written, each with its documents; those that are there are compared on the way.
-
-    Args:
-        builder: The builder that writes them.
-        corpus: The documents.
-    """
-
-    def __init__(self, builder: Builder, corpus: Iterable[Mapping[str, Any]]):
-        self.builder, self.corpus = builder, corpus
-        self.n_documents = self.n_shards = 0
-        self._seen, self._unwritten = SortedRuns(), {}
-
-    def __iter__(self) -> Iterator[Unit]:
-        first, end = True, self.builder.folder.end
-        removed = frozenset(self.builder.folder.changes.removed)
-        for number, documents in enumerate(self.builder.chunks(self.corpus)):
-            if end and documents and number >= end["n_shards"]:
-                raise self.builder.other_size(f"{end['n_documents']} documents", "more")
-            self.n_documents, self.n_shards = self.n_documents + len(documents), number + 1
-            self._refuse_repeated([docno for docno, _ in documents], number)
-            if number in removed:
-                continue
-            if self._there(number):
-                self.builder.compare(number, documents)
-            elif self.builder.makes(number):
-                self._unwritten[number] = [docno for docno, _ in documents]
-                yield number, documents, first
-                first = False
-
-    def _there(self, number: int) -> bool:
-        return (self.builder.path / shard_name(number)).is_dir()
-
-    def _refuse_repeated(self, docnos: Sequence[str], number: int) -> None:
-        hashes = hashed(encoded(docnos))
-        counts = Counter(docnos)
-        repeated = [docno for docno, count in counts.items() if count > 1]
-        if not repeated:
-            alike = [docnos[place] for place in np.flatnonzero(self._seen.have(hashes))]
-            # Shards that another process is still writing cannot be compared here; the index refuses them then.
-            others = {docno for shard in range(number) for docno in self._docnos(shard)} if alike else ()
-            repeated = [docno for docno in alike if docno in others]
-        if repeated:
-            more = f" and {len(repeated) - 1} more docnos" * (len(repeated) > 1)
-            raise ValueError(
-                f"docno {repeated[0]!r}{more} given to more than one document; drop or rename the repeated ones"
-            )
-        self._seen.add(hashes)
-        self._unwritten = {one: docnos for one, docnos in self._unwritten.items() if not self._there(one)}
-
-    def _docnos(self, number: int) -> Sequence[str]:
-        if self._there(number):
-            return self.builder.folder.shard(number, Changes()).docnos()
-        return self._unwritten.get(number, ())
-
-
-@dataclass(frozen=True)
-class Writing:
-    """The work of a pool's worker on a shard.
-
-    Attributes:
-        builder: The builder.
-    """
-
-    builder: Builder
-
-    def __call__(self, unit: Unit) -> tuple[int, list[str]]:
-        """Writes a shard and returns the number of its documents and the announcements."""
-        announcements: list[str] = []
-        if not (self.builder.path / META).is_file():
-            raise FileNotFoundError(
-                f"a worker does not see {str(self.builder.path)!r}; give a path that is the same on all machines"
-            )
-        with self.builder.explaining_full_disk():
-            self.builder.write(unit, announcements.append, _nothing)
-        return len(unit[1]), announcements
 
 
 def _nothing(*_) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from pyterrier_cascade.store import publish
 from pyterrier_cascade.store.documents import Document, chunks, some
-from pyterrier_cascade.store.encoding import Encode, encode_into
+from pyterrier_cascade.store.encoding import Encode, batches
 from pyterrier_cascade.store.folder import Changes, added_name
 from pyterrier_cascade.store.indexing import publish_index, remove_others
 from pyterrier_cascade.store.progress import progress
@@ -44,7 +44,7 @@ class Change:
 
     @contextmanager
     def shard(self) -> Iterator[ShardWriter]:
-        """Yields the writer of a new shard. The caller finishes it."""
+        """Yields the writer of a new shard. It is finished when the block ends."""
         path = self.folder.path / added_name(self._next)
         with publish.publishing_folder(path) as unfinished, ShardWriter(unfinished, self.folder.meta) as writer:
             yield writer
@@ -130,8 +130,9 @@ def write(
                 there = some(docno for docno, number in zip(docnos, found, strict=True) if number >= 0)
                 raise ValueError(f"docno {there} is in {str(store.path)!r} already; use replace, or leave it out")
             with change.shard() as shard:
-                encode_into(shard, chunk, encode, batch_size, done)
-                shard.finish()
+                for batch in batches(chunk, encode, batch_size, store.width):
+                    shard.add(*batch)
+                    done(len(batch.docnos))
         if change.new:
             change.finish(dead=dead)
 
@@ -164,7 +165,6 @@ def compact(store: "DocumentStore") -> None:
         for start in range(0, len(documents), store.meta["shard_size"]):
             with change.shard() as shard:
                 copy(store, documents[start : start + store.meta["shard_size"]], shard)
-                shard.finish()
         change.finish(rewritten=rewritten)
 
 

@@ -1,6 +1,6 @@
 """The documents that a user gives: a data frame, dictionaries, or a data set."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -92,3 +92,14 @@ def some(docnos: Iterable[str]) -> str:
     names = list(dict.fromkeys(docnos))
     more = f" and {len(names) - 3} more" * (len(names) > 3)
     return ", ".join(map(repr, names[:3])) + more
+
+
+def given_twice(docnos: Sequence[str], details: str) -> ValueError:
+    """Returns the error for documents of a corpus that share a docno.
+
+    Args:
+        docnos: The docnos.
+        details: Where they were given, and what to do.
+    """
+    more = f" and {len(docnos) - 1} more docnos" * (len(docnos) > 1)
+    return ValueError(f"docno {docnos[0]!r}{more} given to more than one document{details}")

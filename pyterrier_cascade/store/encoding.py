@@ -1,11 +1,11 @@
-"""Encoding documents into a shard."""
+"""Encoding documents with a model that the store does not know."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from pyterrier_cascade.store.documents import Document
-from pyterrier_cascade.store.shards import ShardWriter
 
 Encode = Callable[[list[str]], tuple[np.ndarray, np.ndarray, np.ndarray]]
 """Gives for texts their token states ``(n_tokens, width)`` end to end in float32, the tokens of each entry
@@ -13,34 +13,37 @@ Encode = Callable[[list[str]], tuple[np.ndarray, np.ndarray, np.ndarray]]
 a long one."""
 
 
-def encode_into(
-    shard: ShardWriter,
-    documents: Sequence[Document],
-    encode: Encode,
-    batch_size: int,
-    progress: Callable[[int], object] = lambda n_done: None,
-    first: Callable[[float], object] = lambda n_tokens: None,
-) -> None:
-    """Encodes documents and adds them to a shard.
+class Batch(NamedTuple):
+    """Some documents that were encoded together.
+
+    Attributes:
+        docnos: Their names.
+        states: Their tokens end to end ``(n_tokens, width)`` in float32.
+        lengths: The tokens of each entry ``(n_entries,)``.
+        owner: The document of each entry as a number, ascending ``(n_entries,)``.
+    """
+
+    docnos: list[str]
+    states: np.ndarray
+    lengths: np.ndarray
+    owner: np.ndarray
+
+
+def batches(documents: Sequence[Document], encode: Encode, batch_size: int, width: int) -> Iterator[Batch]:
+    """Encodes documents and yields them in batches, after a check of what the model returned.
 
     Args:
-        shard: The shard.
         documents: Docnos and texts.
         encode: The model.
         batch_size: The texts that are encoded together.
-        progress: Called with the number of documents of each batch when it is written.
-        first: Called with the mean number of tokens of the first batch before it is written.
+        width: The numbers in a token's state.
     """
     for start in range(0, len(documents), batch_size):
         docnos, texts = (list(part) for part in zip(*documents[start : start + batch_size], strict=True))
-        states, lengths, owner = _checked(docnos, shard.settings["width"], *encode(texts))
-        if not start:
-            first(len(states) / len(docnos))
-        shard.add(docnos, states, lengths, owner)
-        progress(len(docnos))
+        yield _checked(docnos, width, *encode(texts))
 
 
-def _checked(docnos: Sequence[str], width: int, states, lengths, owner) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _checked(docnos: list[str], width: int, states: np.ndarray, lengths: np.ndarray, owner: np.ndarray) -> Batch:
     states, lengths, owner = np.ascontiguousarray(states, np.float32), np.asarray(lengths), np.asarray(owner)
     if states.ndim != 2 or states.shape[1] != width:
         raise ValueError(f"encode returned states of shape {states.shape}, not (n_tokens, {width})")
@@ -53,4 +56,4 @@ def _checked(docnos: Sequence[str], width: int, states, lengths, owner) -> tuple
         raise ValueError(f"the owners that encode returns must ascend and name each of the {len(docnos)} documents")
     if (lengths < 1).any():
         raise ValueError(f"encode returned an entry without tokens for document {docnos[owner[lengths.argmin()]]!r}")
-    return states, lengths.astype(np.int64), owner.astype(np.int64)
+    return Batch(docnos, states, lengths.astype(np.int64), owner.astype(np.int64))

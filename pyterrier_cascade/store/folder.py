@@ -14,7 +14,7 @@ import contextlib
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,23 @@ META, END, CHANGES = "pt_meta.json", "end.json", "changes.json"
 LOCK, CHANGING = ".lock", ".changing"
 """The first is held for a moment while the index is exchanged, the second throughout a change."""
 BUILT, ADDED = re.compile(r"shard-(\d{5,})"), re.compile(r"added-(\d{5,})")
+
+
+NOT_COMPARED = {publish.SEAL, "model", "parts"}
+"""These fields of ``pt_meta.json`` may differ. The fingerprint says which encoder it was, the name may be a path, and
+the parts describe the layers that join states."""
+
+
+def first_difference(one: Mapping[str, Any], other: Mapping[str, Any], but: Set[str] = frozenset()) -> str | None:
+    """Returns the first setting in which two stores differ, so that their states do not belong together.
+
+    Args:
+        one: The ``pt_meta.json`` of one store.
+        other: That of the other store.
+        but: Further fields that may differ.
+    """
+    keys = sorted((one.keys() | other.keys()) - NOT_COMPARED - but)
+    return next((key for key in keys if one.get(key) != other.get(key)), None)
 
 
 def shard_name(number: int) -> str:

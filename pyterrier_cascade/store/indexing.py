@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from pyterrier_cascade.store import publish
+from pyterrier_cascade.store.documents import given_twice
 from pyterrier_cascade.store.folder import Changes, StoreFolder
 from pyterrier_cascade.store.index import BLOCK, DOCNOS, DTYPES, META, PREFIX, Index, mapped, mapped_docnos
 from pyterrier_cascade.store.shards import Shard
@@ -186,8 +187,5 @@ def _refuse_repeated(hashes: np.ndarray, order: np.ndarray, docnos, shards: Shar
             [shard.folder.name for shard in shards.values()], [shard.n_documents for shard in shards.values()]
         )
         where = sorted(set(folders[rows[np.asarray(names) == repeated[0]]].tolist()))
-        more = f" and {len(repeated) - 1} more docnos" * (len(repeated) > 1)
-        raise ValueError(
-            f"docno {repeated[0]!r}{more} given to more than one document, in {' and '.join(where)}; drop or rename "
-            "the repeated ones and build the cache anew"
-        )
+        details = f", in {' and '.join(where)}; drop or rename the repeated ones and build the cache anew"
+        raise given_twice(repeated, details)

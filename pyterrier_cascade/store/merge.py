@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyterrier_cascade.store import publish
-from pyterrier_cascade.store.build import NOT_COMPARED
 from pyterrier_cascade.store.change import copy
-from pyterrier_cascade.store.folder import END, META, StoreFolder, shard_name
+from pyterrier_cascade.store.folder import END, META, StoreFolder, first_difference, shard_name
 from pyterrier_cascade.store.indexing import bring_up_to_date
 from pyterrier_cascade.store.shards import Shard, ShardWriter
 
@@ -50,12 +49,12 @@ def merge(stores: Sequence["DocumentStore"], out: Path) -> None:
 def _refuse_others(stores: Sequence["DocumentStore"]) -> None:
     first = stores[0]
     for store in stores[1:]:
-        for key in sorted((first.meta.keys() | store.meta.keys()) - NOT_COMPARED - {"shard_size"}):
-            if store.meta.get(key) != first.meta.get(key):
-                raise ValueError(
-                    f"{str(store.path)!r} has {key} {store.meta.get(key)!r} and {str(first.path)!r} has "
-                    f"{first.meta.get(key)!r}; only caches of one model with the same settings can be merged"
-                )
+        key = first_difference(first.meta, store.meta, {"shard_size"})
+        if key is not None:
+            raise ValueError(
+                f"{str(store.path)!r} has {key} {store.meta.get(key)!r} and {str(first.path)!r} has "
+                f"{first.meta.get(key)!r}; only caches of one model with the same settings can be merged"
+            )
 
 
 def _parts(store: "DocumentStore") -> list[Part]:
@@ -103,7 +102,6 @@ def _write(store: "DocumentStore", number: int, shard: Shard, folder: Path) -> N
         documents = store.documents
         with ShardWriter(folder, store.meta) as writer:
             copy(store, documents[documents >> 40 == number], writer)
-            writer.finish()
         return
     for path in shard.folder.iterdir():
         try:

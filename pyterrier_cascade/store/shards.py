@@ -69,13 +69,17 @@ def as_bytes(array: np.ndarray) -> np.ndarray:
 class ShardWriter:
     """Writes a shard into a folder, some documents at a time. The same input gives the same bytes.
 
+    It is a context manager: when its block ends it writes the small files, and last ``shard.json`` with the sizes and
+    checksums of all. Where the block raises it leaves the folder unfinished.
+
     Args:
         folder: An empty folder.
         meta: The store's ``pt_meta.json``, of which ``shard.json`` keeps :data:`OF_MODEL`.
+        **more: Further fields of ``shard.json``.
     """
 
-    def __init__(self, folder: Path, meta: Mapping[str, Any]):
-        self.folder, self.settings = folder, {key: meta[key] for key in OF_MODEL}
+    def __init__(self, folder: Path, meta: Mapping[str, Any], **more: Any):
+        self.folder, self.fields = folder, {key: meta[key] for key in OF_MODEL} | more
         self.dtype = DTYPES[meta["dtype"]]
         self.docnos: list[str] = []
         self.lengths = [np.empty(0, np.int64)]
@@ -83,24 +87,18 @@ class ShardWriter:
         self.checks: list[int] = []
 
     def __enter__(self):
-        self.tokens = open(self.folder / TOKENS, "wb")
-        self.scales = open(self.folder / SCALES, "wb") if self.dtype.has_scales else None
+        names = (TOKENS, SCALES) if self.dtype.has_scales else (TOKENS,)
+        self.flat = [open(self.folder / name, "wb") for name in names]  # noqa: SIM115
         return self
 
-    def __exit__(self, *error):
-        self.tokens.close()
-        if self.scales:
-            self.scales.close()
+    def __exit__(self, error, *more):
+        for file in self.flat:
+            file.close()
+        if error is None:
+            self._finish()
 
     def add(self, docnos: Sequence[str], states: np.ndarray, lengths: np.ndarray, owner: np.ndarray) -> None:
-        """Adds documents.
-
-        Args:
-            docnos: Their names.
-            states: Their tokens end to end ``(n_tokens, width)`` in float32.
-            lengths: The tokens of each entry ``(n_entries,)``.
-            owner: The document of each entry as a number, ascending ``(n_entries,)``.
-        """
+        """Adds documents that were encoded; see :class:`~pyterrier_cascade.store.encoding.Batch`."""
         bad = self.dtype.first_misfit(states)
         if bad is not None:
             docno = docnos[owner[np.searchsorted(np.cumsum(lengths), bad, "right")]]
@@ -131,27 +129,21 @@ class ShardWriter:
             lengths: The tokens of each entry ``(n_entries,)``.
             n_entries: How many entries each document has ``(n,)``.
         """
+        flat = [stored] if scales is None else [stored, scales]
         names, owner, ends = encoded(docnos), np.repeat(np.arange(len(docnos)), n_entries), np.cumsum(lengths)
         places = np.arange(len(owner)) - (np.cumsum(n_entries) - n_entries)[owner]
         for number, place, start, end in zip(
             owner.tolist(), places.tolist(), (ends - lengths).tolist(), ends.tolist(), strict=True
         ):
-            contents = [as_bytes(part[start:end]) for part in (stored, scales) if part is not None]
+            contents = [as_bytes(part[start:end]) for part in flat]
             self.checks.append(checksum(names[number], place, int(n_entries[number]), contents))
         self.docnos += docnos
         self.lengths.append(np.asarray(lengths, np.int64))
         self.n_entries.append(np.asarray(n_entries, np.int64))
-        self.tokens.write(stored.data)
-        if scales is not None:
-            self.scales.write(scales.data)
+        for file, part in zip(self.flat, flat, strict=True):
+            file.write(part.data)
 
-    def finish(self, **more: Any) -> None:
-        """Writes the small files, and last ``shard.json`` with the sizes and checksums of all.
-
-        Args:
-            **more: Further fields of ``shard.json``.
-        """
-        self.__exit__()
+    def _finish(self) -> None:
         lengths, n_entries = np.concatenate(self.lengths), np.concatenate(self.n_entries)
         Strings.pack(self.docnos).save(self.folder, DOCNOS)
         arrays = {
@@ -162,16 +154,11 @@ class ShardWriter:
         }
         for name, dtype in ARRAYS.items():
             np.save(self.folder / f"{name}.npy", np.asarray(arrays[name]).astype(dtype), allow_pickle=False)
-        fields = self.settings | more | {
-            "n_documents": len(self.docnos),
-            "n_entries": len(lengths),
-            "n_tokens": int(lengths.sum()),
-            "files": {
-                path.name: {"bytes": path.stat().st_size, "sha256": sha256(path)}
-                for path in sorted(self.folder.iterdir())
-            },
-        }  # fmt: skip
-        (self.folder / META).write_bytes(publish.sealed(fields))
+        files = {
+            path.name: {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in sorted(self.folder.iterdir())
+        }
+        counts = {"n_documents": len(self.docnos), "n_entries": len(lengths), "n_tokens": int(lengths.sum())}
+        (self.folder / META).write_bytes(publish.sealed(self.fields | counts | {"files": files}))
 
 
 class Shard:

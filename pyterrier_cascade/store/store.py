@@ -125,15 +125,16 @@ class DocumentStore(pt.Artifact):
             raise ValueError(f"shard_size is {shard_size}; at most {MOST_DOCUMENTS}")
         if missing := [name for name in ("model", "fingerprint") if name not in meta]:
             raise ValueError(f"meta has no {', '.join(missing)}; a reader must know them")
-        documents = documents_of(corpus)
+        # Workers elsewhere have other current folders.
+        folder, documents = Path(path).expanduser().absolute(), documents_of(corpus)
+        if (folder / META).is_file():
+            cls._read_meta(folder)
+        meta = json.loads(json.dumps(dict(meta) | cls._kind() | {"dtype": dtype, "shard_size": shard_size}))
         if n_documents is None and hasattr(documents, "__len__"):
             n_documents = len(documents)
         Builder(
-            # Workers elsewhere have other current folders.
-            path=Path(path).expanduser().absolute(),
+            folder=StoreFolder(folder, meta),
             encode=encode,
-            meta=json.loads(json.dumps(dict(meta) | cls._kind() | {"dtype": dtype, "shard_size": shard_size})),
-            read_meta=cls._read_meta,
             batch_size=batch_size,
             shards=None if shards is None else frozenset(shards),
             n_documents=n_documents,
