@@ -165,36 +165,30 @@ class Index:
     def find(self, docnos: Sequence[str]) -> np.ndarray:
         """Returns the rows of the documents with these names, -1 where there is none ``(n,)``."""
         names = encoded(docnos)
-        hashes = hashed(names)
-        rows = np.full(len(names), -1)
+        hashes, rows = hashed(names), np.full(len(names), -1)
         if not len(self):
             return rows
-        places = np.searchsorted(self._hashes, hashes)
-        alike = np.flatnonzero(self._hashes[places.clip(max=len(self) - 1)] == hashes)
-        candidates = self._order[places[alike]].astype(np.int64)
-        if (candidates >= self.n_rows).any():
-            raise self._damaged()
-        stored = self.docno_bytes(candidates)
-        for number, row, docno in zip(alike.tolist(), candidates.tolist(), stored, strict=True):
-            if docno == names[number]:
-                rows[number] = row
-        gone = np.flatnonzero(rows < 0)
-        firsts, afters = places[gone], np.searchsorted(self._hashes, hashes[gone], "right")
-        for i in np.flatnonzero(afters > firsts).tolist():
-            rows[gone[i]] = self._among(range(firsts[i], afters[i]), names[gone[i]], hashes[gone[i]])
-        missing = rows[gone] < 0
-        self._prove_missing(hashes[gone][missing], firsts[missing], afters[missing])
-        return rows
-
-    def _among(self, places: range, name: bytes, wanted: np.uint64) -> int:
-        for place in places:
-            row = int(self._order[place])
-            stored = bytes(self.docno_bytes(np.array([row]))[0]) if row < self.n_rows else b""
-            if stored == name:
-                return row
-            if hashed([stored])[0] != wanted:
+        firsts = np.searchsorted(self._hashes, hashes)
+        asked, places = np.arange(len(names)), firsts
+        # Names of one hash stand side by side: a name that is not at its place is looked for at the next one.
+        while len(asked):
+            alike = (places < len(self)) & (self._hashes[places.clip(max=len(self) - 1)] == hashes[asked])
+            asked, places = asked[alike], places[alike]
+            candidates, others = self._order[places].astype(np.int64), []
+            if (candidates >= self.n_rows).any():
                 raise self._damaged()
-        return -1
+            stored = self.docno_bytes(candidates)
+            for number, (name, row, docno) in enumerate(zip(asked.tolist(), candidates.tolist(), stored, strict=True)):
+                if docno == names[name]:
+                    rows[name] = row
+                elif hashed([docno])[0] == hashes[name]:
+                    others.append(number)
+                else:
+                    raise self._damaged()
+            asked, places = asked[others], places[others] + 1
+        gone = rows < 0
+        self._prove_missing(hashes[gone], firsts[gone], np.searchsorted(self._hashes, hashes[gone], "right"))
+        return rows
 
     def _prove_missing(self, wanted: np.ndarray, firsts: np.ndarray, afters: np.ndarray) -> None:
         # A flipped bit among the sorted hashes must not make a document look missing.
