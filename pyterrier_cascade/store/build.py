@@ -16,7 +16,7 @@ from pyterrier_cascade.store import publish
 from pyterrier_cascade.store.documents import Document, checked, chunks, given_twice
 from pyterrier_cascade.store.dtypes import DTYPES
 from pyterrier_cascade.store.encoding import Encode, batches
-from pyterrier_cascade.store.folder import END, META, Changes, StoreFolder, first_difference, shard_name
+from pyterrier_cascade.store.folder import END, META, StoreFolder, first_difference, shard_name
 from pyterrier_cascade.store.indexing import bring_up_to_date
 from pyterrier_cascade.store.progress import progress
 from pyterrier_cascade.store.shards import ShardWriter, encoded, hashed
@@ -140,7 +140,7 @@ class Builder:
             alike = [docnos[place] for place in np.flatnonzero(seen.have(hashes))]
             # Shards that are still being written elsewhere cannot be compared here; the index refuses them then.
             there = [shard for shard in range(number) if self._is_there(shard)] if alike else ()
-            others = {docno for shard in there for docno in self.folder.shard(shard, Changes()).docnos()}
+            others = {docno for shard in there for docno in self.folder.shard(shard).docnos()}
             repeated = [docno for docno in alike if docno in others]
         if repeated:
             raise given_twice(repeated, "; drop or rename the repeated ones")
@@ -148,7 +148,7 @@ class Builder:
 
     def _compare(self, number: int, documents: Sequence[Document]) -> None:
         """Raises unless a shard that is there was made of these documents."""
-        shard = self.folder.shard(number, Changes())
+        shard = self.folder.shard(number)
         if shard.meta.get("corpus") == _digest(documents):
             return
         there, here = shard.docnos(), [docno for docno, _ in documents]

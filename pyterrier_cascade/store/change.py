@@ -7,6 +7,7 @@ leaves the documents as they were; the next change removes its unfinished shards
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +18,7 @@ from pyterrier_cascade.store.encoding import Encode, batches
 from pyterrier_cascade.store.folder import Changes, added_name
 from pyterrier_cascade.store.indexing import publish_index, remove_others
 from pyterrier_cascade.store.progress import progress
-from pyterrier_cascade.store.shards import Shard, ShardWriter
+from pyterrier_cascade.store.shards import ShardWriter
 
 if TYPE_CHECKING:
     from pyterrier_cascade.store.store import DocumentStore
@@ -34,13 +35,9 @@ class Change:
     """
 
     def __init__(self, store: "DocumentStore"):
-        self.store, self.folder = store, store.folder
-        self.before = self.folder.changes
-        # An added shard that somebody took away is forgotten.
-        there = set(self.folder.numbers(self.before))
-        self.kept = [number for number in self.before.added if number in there]
-        self.new: dict[int, Shard] = {}
-        self._next = self.before.next or self.folder.end["n_shards"]
+        self.folder = store.folder
+        self.new: list[int] = []
+        self._next = self.folder.changes.next or self.folder.end["n_shards"]
 
     @contextmanager
     def shard(self) -> Iterator[ShardWriter]:
@@ -48,7 +45,7 @@ class Change:
         path = self.folder.path / added_name(self._next)
         with publish.publishing_folder(path) as unfinished, ShardWriter(unfinished, self.folder.meta) as writer:
             yield writer
-        self.new[self._next] = Shard(path, self.folder.meta)
+        self.new.append(self._next)
         self._next += 1
 
     def finish(self, *, dead: Iterable[int] = (), rewritten: Iterable[int] = ()) -> None:
@@ -58,19 +55,21 @@ class Change:
             dead: The numbers of the documents that do not count any more.
             rewritten: The numbers of the shards whose documents are in the new shards now.
         """
-        gone, lost = set(rewritten), set(self.before.added) - set(self.kept)
-        rows = {number: list(rows) for number, rows in self.before.dead.items() if number not in gone | lost}
+        before = self.folder.changes
+        # An added shard that somebody took away is forgotten.
+        kept = set(self.folder.numbers()) - set(rewritten)
+        rows = {number: list(rows) for number, rows in before.dead.items() if number in kept}
         for number in dead:
             rows.setdefault(number >> 40, []).append(number >> 16 & 0xFFFFFF)
         after = Changes(
-            added=tuple(sorted({*self.kept, *self.new} - gone)),
-            removed=tuple(sorted({*self.before.removed, *(gone - set(self.before.added))})),
+            added=tuple(sorted({*(kept & set(before.added)), *self.new})),
+            removed=tuple(sorted({*before.removed, *rewritten} - set(before.added))),
             dead={number: sorted(found) for number, found in rows.items()},
             next=self._next,
         )
         with self.folder.alone():
             # The index finds a docno that two documents have, before anything counts.
-            index = publish_index(self.folder, self.folder.shards(after), after)
+            index = publish_index(replace(self.folder, changes=after))
             after.publish(self.folder.path)
             remove_others(self.folder.path, index)
 
@@ -87,14 +86,15 @@ def changing(store: "DocumentStore") -> Iterator[Change]:
         store.folder.changing(),
     ):
         store.refresh()
-        if store.folder.end is None or set(store.missing) - set(store.folder.changes.added):
+        folder = store.folder
+        if folder.end is None or set(folder.missing()) - set(folder.changes.added):
             raise ValueError(f"{str(store.path)!r} is not complete; build it to its end before you change it")
         publish.sweep(store.path)
-        store.folder.sweep(store.folder.changes)
+        folder.sweep()
         try:
             yield Change(store)
         finally:
-            store.folder.sweep(store.folder.changes)
+            store.folder.sweep()
             store.refresh()
 
 
@@ -155,7 +155,7 @@ def delete(store: "DocumentStore", docnos: Sequence[str]) -> None:
 def compact(store: "DocumentStore") -> None:
     """Writes shards with deleted documents, and shards that are not full, anew without the deleted ones."""
     with changing(store) as change:
-        shards, dead = change.folder.shards(change.before), change.before.dead
+        shards, dead = change.folder.shards(), change.folder.changes.dead
         small = [number for number, shard in shards.items() if shard.n_documents < store.meta["shard_size"]]
         rewritten = sorted({*(number for number in shards if dead.get(number)), *(small if len(small) > 1 else ())})
         if not rewritten:

@@ -14,7 +14,7 @@ import contextlib
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -96,57 +96,59 @@ class Changes:
 
 @dataclass(frozen=True)
 class StoreFolder:
-    """The folder of a store.
+    """The folder of a store as it was at one moment: which shards count follows from the changes that counted then.
 
     Attributes:
         path: The folder.
         meta: The content of its ``pt_meta.json``.
+        changes: What changed since the build.
     """
 
     path: Path
     meta: Mapping[str, Any]
+    changes: Changes
+
+    @classmethod
+    def now(cls, path: Path, meta: Mapping[str, Any]) -> "StoreFolder":
+        """Returns the folder with the changes that count now."""
+        return cls(path, meta, Changes.read(path))
+
+    @property
+    def is_current(self) -> bool:
+        """Whether nothing was changed since."""
+        return Changes.read(self.path) == self.changes
 
     @property
     def end(self) -> dict[str, int] | None:
         """The ``n_documents`` and ``n_shards`` of the corpus that was built; None while no build has seen its end."""
         return publish.read_sealed(self.path / END) if (self.path / END).is_file() else None
 
-    @property
-    def changes(self) -> Changes:
-        """What changed since the build."""
-        return Changes.read(self.path)
-
     def built(self) -> list[int]:
         """Returns the numbers of the built shards that are on disk, ascending."""
         return _numbers(self.path, BUILT)
 
-    def numbers(self, changes: Changes) -> list[int]:
-        """Returns the numbers of the shards that are there and count, ascending.
+    def numbers(self) -> list[int]:
+        """Returns the numbers of the shards that are there and count, ascending."""
+        added = set(_numbers(self.path, ADDED)) & set(self.changes.added)
+        return sorted((set(self.built()) - set(self.changes.removed)) | added)
 
-        Args:
-            changes: What changed since the build.
-        """
-        added = set(_numbers(self.path, ADDED)) & set(changes.added)
-        return sorted((set(self.built()) - set(changes.removed)) | added)
-
-    def missing(self, changes: Changes) -> list[int]:
+    def missing(self) -> list[int]:
         """Returns the numbers of the shards that are known to be missing, ascending."""
-        there, end = self.numbers(changes), self.end
+        there, end = self.numbers(), self.end
         n_built = end["n_shards"] if end else max(there, default=-1) + 1
-        return sorted((set(range(n_built)) - set(changes.removed) | set(changes.added)) - set(there))
+        return sorted((set(range(n_built)) - set(self.changes.removed) | set(self.changes.added)) - set(there))
 
-    def place(self, number: int, changes: Changes) -> Path:
+    def place(self, number: int) -> Path:
         """Returns the folder of a shard."""
-        return self.path / (added_name(number) if number in changes.added else shard_name(number))
+        return self.path / (added_name(number) if number in self.changes.added else shard_name(number))
 
-    def shard(self, number: int, changes: Changes) -> Shard:
+    def shard(self, number: int) -> Shard:
         """Returns a shard, opened."""
-        return Shard(self.place(number, changes), self.meta)
+        return Shard(self.place(number), self.meta)
 
-    def shards(self, changes: Changes, numbers: Iterable[int] | None = None) -> dict[int, Shard]:
-        """Returns shards by their numbers, opened; all that count unless numbers are given."""
-        numbers = self.numbers(changes) if numbers is None else numbers
-        return {number: self.shard(number, changes) for number in numbers}
+    def shards(self) -> dict[int, Shard]:
+        """Returns the shards that count by their numbers, opened."""
+        return {number: self.shard(number) for number in self.numbers()}
 
     def alone(self) -> contextlib.AbstractContextManager[None]:
         """Lets one process at a time exchange the index."""
@@ -156,10 +158,10 @@ class StoreFolder:
         """Lets one process at a time change the documents."""
         return locks.alone(self.path / CHANGING)
 
-    def sweep(self, changes: Changes) -> None:
+    def sweep(self) -> None:
         """Removes the shards that do not count: those of killed changes, and those that were written anew."""
-        left = [added_name(number) for number in set(_numbers(self.path, ADDED)) - set(changes.added)]
-        left += [shard_name(number) for number in set(self.built()) & set(changes.removed)]
+        left = [added_name(number) for number in set(_numbers(self.path, ADDED)) - set(self.changes.added)]
+        left += [shard_name(number) for number in set(self.built()) & set(self.changes.removed)]
         for name in left:
             shutil.rmtree(self.path / name, ignore_errors=True)
 

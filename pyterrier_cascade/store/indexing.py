@@ -26,46 +26,45 @@ def index_name(shards: Shards, changes: Changes) -> str:
     return PREFIX + publish.seal({"shards": _table(shards), "changes": changes.seal})[:16]
 
 
-def open_index(folder: StoreFolder) -> tuple[Index, tempfile.TemporaryDirectory | None]:
-    """Returns the index of the documents that count now, made first if need be.
+def open_index(folder: StoreFolder) -> tuple[StoreFolder, Index, tempfile.TemporaryDirectory | None]:
+    """Returns the folder as it is now, and the index of the documents that count; it is made first if need be.
 
-    Where the folder cannot be written the index is made in a temporary folder, which lives as long as the second value.
+    Where the folder cannot be written the index is made in a temporary folder, which lives as long as the last value.
     """
     while True:
-        changes = folder.changes
         try:
-            return _opened(folder, changes)
+            return _opened(folder)
         except (ValueError, OSError):
             # Another process may have changed the documents meanwhile and removed shards that are no longer needed.
-            if folder.changes == changes:
+            if folder.is_current:
                 raise
+        folder = StoreFolder.now(folder.path, folder.meta)
 
 
-def _opened(folder: StoreFolder, changes: Changes) -> tuple[Index, tempfile.TemporaryDirectory | None]:
-    numbers = folder.numbers(changes)
-    if found := _current(folder.path, numbers, changes):
-        return found, None
+def _opened(folder: StoreFolder) -> tuple[StoreFolder, Index, tempfile.TemporaryDirectory | None]:
+    if found := _current(folder):
+        return folder, found, None
     try:
         bring_up_to_date(folder)
-        changes = folder.changes
-        if found := _current(folder.path, folder.numbers(changes), changes):
-            return found, None
+        folder = StoreFolder.now(folder.path, folder.meta)
+        if found := _current(folder):
+            return folder, found, None
     except OSError as error:
         if error.errno not in publish.UNWRITABLE:
             raise
     aside = tempfile.TemporaryDirectory(prefix="document-index-")
-    write_index(Path(aside.name), folder.shards(changes, numbers), changes)
-    return Index(Path(aside.name)), aside
+    write_index(Path(aside.name), folder.shards(), folder.changes)
+    return folder, Index(Path(aside.name)), aside
 
 
-def _current(folder: Path, numbers: list[int], changes: Changes) -> Index | None:
-    for path in sorted(folder.glob(f"{PREFIX}*")):
+def _current(folder: StoreFolder) -> Index | None:
+    for path in sorted(folder.path.glob(f"{PREFIX}*")):
         try:
             index = Index(path)
         except FileNotFoundError:
             # Another process has just replaced it.
             continue
-        if index.numbers.tolist() == numbers and index.changes == changes.seal:
+        if index.numbers.tolist() == folder.numbers() and index.changes == folder.changes.seal:
             return index
     return None
 
@@ -73,16 +72,16 @@ def _current(folder: Path, numbers: list[int], changes: Changes) -> Index | None
 def bring_up_to_date(folder: StoreFolder) -> None:
     """Writes the index of the documents that count now, unless it is there, and removes every other index."""
     with folder.alone():
-        changes = folder.changes
-        remove_others(folder.path, publish_index(folder, folder.shards(changes), changes))
+        remove_others(folder.path, publish_index(StoreFolder.now(folder.path, folder.meta)))
 
 
-def publish_index(folder: StoreFolder, shards: Shards, changes: Changes) -> str:
+def publish_index(folder: StoreFolder) -> str:
     """Writes an index into the store, unless it is there, and returns the name of its folder."""
-    name = index_name(shards, changes)
+    shards = folder.shards()
+    name = index_name(shards, folder.changes)
     if not (folder.path / name).is_dir():
         with publish.publishing_folder(folder.path / name, keep=True) as unfinished:
-            write_index(unfinished, shards, changes)
+            write_index(unfinished, shards, folder.changes)
     return name
 
 

@@ -43,7 +43,7 @@ def merge(stores: Sequence["DocumentStore"], out: Path) -> None:
             _write(*part, folder)
         if end:
             (into / END).write_bytes(publish.sealed(end))
-        bring_up_to_date(StoreFolder(into, fields))
+        bring_up_to_date(StoreFolder.now(into, fields))
 
 
 def _refuse_others(stores: Sequence["DocumentStore"]) -> None:
@@ -58,7 +58,7 @@ def _refuse_others(stores: Sequence["DocumentStore"]) -> None:
 
 
 def _parts(store: "DocumentStore") -> list[Part]:
-    return [(store, number, shard) for number, shard in store.folder.shards(store.folder.changes).items()]
+    return [(store, number, shard) for number, shard in store.folder.shards().items()]
 
 
 def _one_after_the_other(stores: Sequence["DocumentStore"]) -> tuple[dict[int, Part], dict[str, int]]:

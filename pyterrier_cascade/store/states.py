@@ -40,14 +40,13 @@ class Reader:
     """Reads the states of entries from the shards that an index lists.
 
     Args:
-        folder: The folder of the store.
+        folder: The folder of the store, when the index was made.
         index: Its index.
         trust: Whether to leave out the CRC-32 of what is read.
     """
 
     def __init__(self, folder: StoreFolder, index: Index, trust: bool):
         self.folder, self.index, self.trust = folder, index, trust
-        self.changes = folder.changes
         self._shards: dict[int, Shard] = {}
 
     def begin(self, entries: np.ndarray) -> Callable[[], States]:
@@ -94,7 +93,7 @@ class Reader:
         for number, (docno, place, n_entries, check) in enumerate(each):
             contents = [content[edges[number] * size : edges[number + 1] * size] for content, size in flat.values()]
             if checksum(docno, place, n_entries, contents) != check:
-                folder = self.folder.place(int(spans.shards[number]), self.changes)
+                folder = self.folder.place(int(spans.shards[number]))
                 raise ValueError(
                     f"document {str(docno, 'utf-8', 'replace')!r} in {str(folder)!r} is not what was written; verify() "
                     "says what is damaged: delete that folder and build the cache again, which does this shard only"
@@ -102,7 +101,7 @@ class Reader:
 
     def _shard(self, number: int) -> Shard:
         if number not in self._shards:
-            shard = self.folder.shard(number, self.changes)
+            shard = self.folder.shard(number)
             if shard.meta[publish.SEAL] != self.index.seals[number]:
                 raise ValueError(f"shard {str(shard.folder)!r} was replaced since this cache looked; {REFRESH}")
             self._shards[number] = shard
@@ -114,6 +113,6 @@ class Reader:
         try:
             yield
         except (ValueError, FileNotFoundError):
-            if self.folder.changes.seal == self.index.changes:
+            if self.folder.is_current:
                 raise
             raise ValueError(f"{str(self.folder.path)!r} was changed since this cache looked; {REFRESH}") from None

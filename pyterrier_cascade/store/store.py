@@ -133,7 +133,7 @@ class DocumentStore(pt.Artifact):
         if n_documents is None and hasattr(documents, "__len__"):
             n_documents = len(documents)
         Builder(
-            folder=StoreFolder(folder, meta),
+            folder=StoreFolder.now(folder, meta),
             encode=encode,
             batch_size=batch_size,
             shards=None if shards is None else frozenset(shards),
@@ -145,14 +145,14 @@ class DocumentStore(pt.Artifact):
 
     @property
     def folder(self) -> StoreFolder:
-        """The folder with its shards and changes."""
-        return StoreFolder(self.path, self.meta)
+        """The folder with the shards and changes that count now."""
+        return StoreFolder.now(self.path, self.meta)
 
     @cached_property
     def _reader(self) -> Reader:
-        # The second value is a temporary folder that lives as long as this object.
-        index, self._aside = open_index(self.folder)
-        return Reader(self.folder, index, self.trust)
+        # The last value is a temporary folder that lives as long as this object.
+        folder, index, self._aside = open_index(self.folder)
+        return Reader(folder, index, self.trust)
 
     @property
     def _index(self) -> Index:
@@ -190,13 +190,15 @@ class DocumentStore(pt.Artifact):
     @property
     def missing(self) -> list[int]:
         """The numbers of the shards that are known to be missing."""
-        return self.folder.missing(self.folder.changes)
+        return self.folder.missing()
 
     @property
     def complete(self) -> bool:
         """Whether the whole corpus and all changes are in it."""
-        end = self.folder.end
-        return end is not None and not self.missing and max(self.folder.built(), default=-1) < end["n_shards"]
+        folder = self.folder
+        if folder.end is None or folder.missing():
+            return False
+        return max(folder.built(), default=-1) < folder.end["n_shards"]
 
     @property
     def documents(self) -> np.ndarray:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pyterrier_cascade.store.folder import Changes, StoreFolder, shard_name
+from pyterrier_cascade.store.folder import StoreFolder, shard_name
 from pyterrier_cascade.store.indexing import index_name, write_index
 from pyterrier_cascade.store.progress import progress
 from pyterrier_cascade.store.publish import sha256
@@ -20,18 +20,17 @@ def faults(folder: StoreFolder, verbose: bool) -> list[str]:
         folder: The folder of the store.
         verbose: Whether to show the progress.
     """
-    changes = folder.changes
-    found, shards, numbers = [], {}, folder.numbers(changes)
+    found, shards, numbers = [], {}, folder.numbers()
     with progress("verifying", "shards", verbose, len(numbers)) as done:
         for number in numbers:
             try:
-                shards[number] = folder.shard(number, changes)
+                shards[number] = folder.shard(number)
                 found += _contents(shards[number]) or _counts(shards[number])
             except (ValueError, OSError) as error:
                 found.append(str(error))
             done(1)
-    found += _missing(folder, changes)
-    return found or _ends(folder, shards, changes) or _index(folder, shards, changes)
+    found += _missing(folder)
+    return found or _ends(folder, shards) or _index(folder, shards)
 
 
 def _contents(shard: Shard) -> list[str]:
@@ -55,33 +54,33 @@ def _counts(shard: Shard) -> list[str]:
     return [] if agree else [f"the counts and offsets of {str(shard.folder)!r} contradict each other"]
 
 
-def _missing(folder: StoreFolder, changes: Changes) -> list[str]:
+def _missing(folder: StoreFolder) -> list[str]:
     end = folder.end
-    found = [f"{folder.place(number, changes).name} is missing" for number in folder.missing(changes)]
+    found = [f"{folder.place(number).name} is missing" for number in folder.missing()]
     if end is None:
         return [*found, "its build did not come to the end of the corpus: run it again"]
     return found + [f"{shard_name(number)} is one too many" for number in folder.built() if number >= end["n_shards"]]
 
 
-def _ends(folder: StoreFolder, shards: dict[int, Shard], changes: Changes) -> list[str]:
+def _ends(folder: StoreFolder, shards: dict[int, Shard]) -> list[str]:
     end, there = folder.end, sum(shard.n_documents for shard in shards.values())
     found = [
         f"{str(shard.folder)!r} has fewer documents than were deleted from it"
         for number, shard in shards.items()
-        if max(changes.dead.get(number, ()), default=-1) >= shard.n_documents
+        if max(folder.changes.dead.get(number, ()), default=-1) >= shard.n_documents
     ]
-    if not changes.next and end["n_documents"] != there:
+    if not folder.changes.next and end["n_documents"] != there:
         found.append(f"it holds {there} documents of {end['n_documents']}")
     return found
 
 
-def _index(folder: StoreFolder, shards: dict[int, Shard], changes: Changes) -> list[str]:
+def _index(folder: StoreFolder, shards: dict[int, Shard]) -> list[str]:
     with tempfile.TemporaryDirectory() as fresh:
         try:
-            write_index(Path(fresh), shards, changes)
+            write_index(Path(fresh), shards, folder.changes)
         except ValueError as error:
             return [str(error)]
-        there = folder.path / index_name(shards, changes)
+        there = folder.path / index_name(shards, folder.changes)
         names = [path.name for path in Path(fresh).iterdir()]
         if not there.is_dir() or not any(filecmp.cmpfiles(fresh, there, names, shallow=False)[1:]):
             return []
