@@ -79,8 +79,7 @@ class CachedRanker(Ranker):
         dcbert.warn_if_untrained()
         found = self.cache.find(frame["docno"].tolist())
         texts = self._texts(frame, found, dcbert)
-        scores = score_candidates(dcbert, frame, blocks, texts, store=self.cache, found=found, label="CachedRanker")
-        return {"score": scores.scores, **dcbert.costs(frame, blocks, scores, found >= 0)}
+        return score_candidates(dcbert, frame, blocks, texts, store=self.cache, found=found, label="CachedRanker")
 
     def _texts(self, frame: pd.DataFrame, found: np.ndarray, dcbert: DCBERT) -> list[str]:
         """Returns the texts of the candidates that the cache does not hold, and empty texts for the others."""

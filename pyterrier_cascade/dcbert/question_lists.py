@@ -13,8 +13,6 @@ from pyterrier_cascade.training.batches import sampled
 FROZEN = 4
 """How many times more tokens a batch has while the encoders are frozen."""
 
-PAIRS = ("question_of", "document_of", "labels")
-
 
 @dataclass(frozen=True)
 class QuestionLists:
@@ -43,18 +41,19 @@ class QuestionLists:
         """Returns the content of the examples, by which one training is told from another."""
         teacher = [] if self.teacher is None else [self.teacher]
         texts = [texts.columns["input_ids"] for texts in (self.questions, self.documents)]
-        return [*texts, *(getattr(self, name) for name in PAIRS), *teacher]
+        return [*texts, self.question_of, self.document_of, self.labels, *teacher]
 
-    def epoch(self, settings: DCBertTraining, seed: int) -> list[list[int]]:
+    def epoch(self, settings: DCBertTraining, seed: int, first: int = 0) -> list[list[int]]:
         """Returns batches of pairs, in random order, each of whole questions with some of their candidates.
 
         Args:
             settings: How many negatives, how many tokens.
             seed: Another one for every epoch.
+            first: The first pair that takes part; all later ones do too.
         """
         budget = settings.tokens_per_batch * (1 if self.states is None else FROZEN)
         rng = np.random.default_rng(seed)
-        rows = rng.permutation(len(self.labels))
+        rows = first + rng.permutation(len(self.labels) - first)
         if settings.negatives is not None:
             rows = rows[sampled(self.labels[rows], self.question_of[rows], settings.negatives)]
         order = np.argsort(self.question_of[rows], kind="stable")
@@ -99,7 +98,7 @@ class QuestionLists:
         return {"states": self.states[side][tokens].float(), "lengths": torch.from_numpy(lengths)}
 
     def with_random(self, negatives: int, seed: int) -> "QuestionLists":
-        """Returns the positives with random negatives: documents of other questions, as many for each question.
+        """Returns these pairs, then the positives again with random negatives: documents of other questions.
 
         Args:
             negatives: The number for each question.
@@ -114,14 +113,12 @@ class QuestionLists:
             (q, d) for q, row in zip(asked.tolist(), drawn.tolist(), strict=True) for d in row if (q, d) not in own
         ]
         question, document = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-        negative = dict(zip(PAIRS, (question, document, np.zeros(len(question), dtype=np.int64)), strict=True))
-        found = {name: np.concatenate([getattr(self, name)[positive], negative[name]]) for name in PAIRS}
-        return dataclasses.replace(self, **found)
-
-    def followed_by(self, other: "QuestionLists") -> "QuestionLists":
-        """Returns these pairs and then other pairs of the same texts."""
-        both = {name: np.concatenate([getattr(self, name), getattr(other, name)]) for name in PAIRS}
-        return dataclasses.replace(self, **both)
+        return dataclasses.replace(
+            self,
+            question_of=np.concatenate([self.question_of, self.question_of[positive], question]),
+            document_of=np.concatenate([self.document_of, self.document_of[positive], document]),
+            labels=np.concatenate([self.labels, self.labels[positive], np.zeros(len(question), np.int64)]),
+        )
 
 
 def phases(
@@ -140,12 +137,11 @@ def phases(
     epochs = [examples.epoch(settings, seed) for seed in seeds]
     if not is_first or not settings.random_first:
         return examples, epochs
-    easy = examples.with_random(settings.negatives or DCBertTraining.negatives, settings.seed)
-    n_own = len(examples.labels)
-    drawn = [[[n_own + row for row in batch] for batch in easy.epoch(settings, seed)] for seed in seeds]
+    both = examples.with_random(settings.negatives or DCBertTraining.negatives, settings.seed)
+    drawn = [both.epoch(settings, seed, len(examples.labels)) for seed in seeds]
     left = round(settings.random_first * sum(map(len, epochs)))
     for number, epoch in enumerate(epochs):
         n = min(left, len(epoch))
         epochs[number] = drawn[number][:n] + epoch[n:]
         left -= n
-    return examples.followed_by(easy), epochs
+    return both, epochs

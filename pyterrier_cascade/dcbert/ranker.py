@@ -147,8 +147,7 @@ class DCBERT(NeuralRanker):
     def score(self, frame: pd.DataFrame, blocks: frames.Blocks) -> dict[str, np.ndarray]:
         """Returns the relevance of each candidate and the cost columns."""
         self.warn_if_untrained()
-        scores = score_candidates(self, frame, blocks, frames.texts(frame, self.text_field))
-        return {"score": scores.scores, **self.costs(frame, blocks, scores, np.zeros(len(frame), bool))}
+        return score_candidates(self, frame, blocks, frames.texts(frame, self.text_field))
 
     def room(self, texts: list[str]) -> np.ndarray:
         """Returns the share of :data:`ROOM` that the states of each text may take, ``(n,)``."""

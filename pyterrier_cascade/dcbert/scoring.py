@@ -102,8 +102,8 @@ def score_candidates(
     store: DocumentStore | None = None,
     found: np.ndarray | None = None,
     label: str = "DCBERT",
-) -> PairScores:
-    """Returns the scores of candidates; memory stays bounded.
+) -> dict[str, np.ndarray]:
+    """Returns the column ``score`` and the cost columns of candidates; memory stays bounded.
 
     Args:
         dcbert: The ranker.
@@ -115,7 +115,8 @@ def score_candidates(
         label: The name of the progress bar.
     """
     queries, values = frames.texts(frame, "query"), np.empty((4, len(frame)))
-    numbers = np.full(len(frame), -1) if found is None else found.copy()
+    found = np.full(len(frame), -1) if found is None else found
+    numbers = found.copy()
     with pt.tqdm(total=len(frame), desc=label, unit="pair", disable=not dcbert.verbose) as bar:
         for part in _slabs(list(blocks), dcbert.room(texts)):
             rows = np.concatenate(part)
@@ -126,7 +127,8 @@ def score_candidates(
                 numbers[unknown] = -1 - codes
             questions = dcbert.questions([queries[block[0]] for block in part])
             join(dcbert, questions, part, Documents(store, memory), numbers, values, bar.update)
-    return PairScores(*values)
+    scores = PairScores(*values)
+    return {"score": scores.scores, **dcbert.costs(frame, blocks, scores, found >= 0)}
 
 
 def join(

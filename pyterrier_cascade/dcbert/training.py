@@ -122,7 +122,7 @@ def _measure(
     def measure(precision: str) -> dict[str, float]:
         ours = ranker(precision=precision, verbose=False)
         if not frozen:
-            scores = score_candidates(ours, dev, blocks, texts).scores
+            scores = score_candidates(ours, dev, blocks, texts)["score"]
         else:
             if not kept:
                 kept["documents"], kept["codes"] = ours.encoded_texts(texts)

@@ -86,7 +86,6 @@ class Index:
         seals: The hash of each shard's ``shard.json``, by the shard's number.
         changes: The hash of the changes that the index takes into account.
         counts: The ``n_documents``, ``n_entries`` and ``n_tokens`` that count.
-        row_edges: The first row of each shard, and the number of rows ``(n_shards + 1,)``.
     """
 
     def __init__(self, folder: Path):
@@ -101,11 +100,10 @@ class Index:
         self.numbers = np.array([shard["number"] for shard in shards], np.int64)
         self.seals = {shard["number"]: shard[publish.SEAL] for shard in shards}
         self.changes, self.counts = fields["changes"], fields["counts"]
-        self.row_edges, self._entry_edges, self._token_edges = (
+        self._row_edges, self._entry_edges, self._token_edges = (
             np.cumsum([0] + [shard[name] for shard in shards]) for name in ("n_documents", "n_entries", "n_tokens")
         )
         self._docnos = mapped_docnos(folder)
-        self._bytes = memoryview(self._docnos.blob)
         self._entries, self._offsets, self._checks = (mapped(folder, name) for name in ("entries", "offsets", "checks"))
         self._hashes, self._order, self._blocks = (mapped(folder, name) for name in ("hashes", "order", "blocks"))
         self._dead = mapped(folder, "dead")
@@ -119,21 +117,15 @@ class Index:
         """Returns the number of documents that count."""
         return len(self._hashes)
 
-    @property
-    def n_rows(self) -> int:
-        """The number of rows, with those that do not count."""
-        return int(self.row_edges[-1])
+    def documents(self) -> np.ndarray:
+        """Returns the numbers of the documents that count, ascending ``(n_documents,)``."""
+        return self._numbered(np.delete(np.arange(self._row_edges[-1]), self._dead))
 
-    def rows(self) -> np.ndarray:
-        """Returns the rows of the documents that count, ascending ``(n_documents,)``."""
-        return np.delete(np.arange(self.n_rows), self._dead)
+    def _numbered(self, rows: np.ndarray) -> np.ndarray:
+        place = np.searchsorted(self._row_edges, rows, "right") - 1
+        return self.numbers[place] << 40 | (rows - self._row_edges[place]) << 16
 
-    def numbered(self, rows: np.ndarray) -> np.ndarray:
-        """Returns the numbers of documents, by their rows ``(n,)``."""
-        place = np.searchsorted(self.row_edges, rows, "right") - 1
-        return self.numbers[place] << 40 | (rows - self.row_edges[place]) << 16
-
-    def located(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _located(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns the place among the shards and the row of each document or entry ``(n,)``, by their numbers."""
         if not len(numbers):
             return numbers, numbers
@@ -141,8 +133,8 @@ class Index:
             raise self._unknown(numbers[0])
         shards, documents = numbers >> 40, numbers >> 16 & 0xFFFFFF
         place = np.searchsorted(self.numbers, shards).clip(max=len(self.numbers) - 1)
-        rows = self.row_edges[place] + documents
-        known = (self.numbers[place] == shards) & (rows < self.row_edges[place + 1])
+        rows = self._row_edges[place] + documents
+        known = (self.numbers[place] == shards) & (rows < self._row_edges[place + 1])
         if len(self._dead):
             known &= self._dead[np.searchsorted(self._dead, rows).clip(max=len(self._dead) - 1)] != rows
         if not known.all():
@@ -152,18 +144,12 @@ class Index:
     def _unknown(self, number: int) -> IndexError:
         return IndexError(f"there is no {number} in the cache; use the numbers that find returns, without its -1")
 
-    def docnos(self, rows: np.ndarray) -> np.ndarray:
-        """Returns the names of documents ``(n,)``."""
-        return self._docnos.take(rows) if len(rows) else np.empty(0, object)
-
-    def docno_bytes(self, rows: np.ndarray) -> list[memoryview]:
-        """Returns the same as bytes."""
-        ends = self._docnos.ends
-        spans = zip(np.where(rows > 0, ends[rows - 1], 0).tolist(), ends[rows].tolist(), strict=True)
-        return [self._bytes[start:end] for start, end in spans]
+    def docnos(self, numbers: np.ndarray) -> np.ndarray:
+        """Returns the names of documents ``(n,)``, by their numbers."""
+        return self._docnos.take(self._located(numbers)[1])
 
     def find(self, docnos: Sequence[str]) -> np.ndarray:
-        """Returns the rows of the documents with these names, -1 where there is none ``(n,)``."""
+        """Returns the numbers of the documents with these names, -1 where there is none ``(n,)``."""
         names = encoded(docnos)
         hashes, rows = hashed(names), np.full(len(names), -1)
         if not len(self):
@@ -175,9 +161,9 @@ class Index:
             alike = (places < len(self)) & (self._hashes[places.clip(max=len(self) - 1)] == hashes[asked])
             asked, places = asked[alike], places[alike]
             candidates, others = self._order[places].astype(np.int64), []
-            if (candidates >= self.n_rows).any():
+            if (candidates >= self._row_edges[-1]).any():
                 raise self._damaged()
-            stored = self.docno_bytes(candidates)
+            stored = self._docnos.parts(candidates)
             for number, (name, row, docno) in enumerate(zip(asked.tolist(), candidates.tolist(), stored, strict=True)):
                 if docno == names[name]:
                     rows[name] = row
@@ -188,6 +174,7 @@ class Index:
             asked, places = asked[others], places[others] + 1
         gone = rows < 0
         self._prove_missing(hashes[gone], firsts[gone], np.searchsorted(self._hashes, hashes[gone], "right"))
+        rows[~gone] = self._numbered(rows[~gone])
         return rows
 
     def _prove_missing(self, wanted: np.ndarray, firsts: np.ndarray, afters: np.ndarray) -> None:
@@ -210,13 +197,13 @@ class Index:
 
     def entries(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns the entries of documents, one after the other, and how many each has ``(n,)``."""
-        _, n_entries = self._within(*self.located(numbers))
+        _, n_entries = self._within(*self._located(numbers))
         places = np.arange(n_entries.sum()) - np.repeat(np.cumsum(n_entries) - n_entries, n_entries)
         return np.repeat(numbers, n_entries) + places, n_entries
 
     def spans(self, numbers: np.ndarray) -> Spans:
         """Returns where the tokens of entries are."""
-        place, rows = self.located(numbers)
+        place, rows = self._located(numbers)
         first, n_entries = self._within(place, rows)
         places = numbers & 0xFFFF
         if (places >= n_entries).any():
@@ -229,7 +216,7 @@ class Index:
             starts=starts - self._token_edges[place],
             lengths=ends - starts,
             checks=self._checks[first + places],
-            docnos=self.docno_bytes(rows),
+            docnos=self._docnos.parts(rows),
             places=places,
             n_entries=n_entries,
         )

@@ -195,11 +195,6 @@ class Shard:
         """The number of its documents."""
         return self.meta["n_documents"]
 
-    @property
-    def row_bytes(self) -> int:
-        """The bytes of a token in ``tokens.bin``."""
-        return self.meta["width"] * DTYPES[self.meta["dtype"]].stored.itemsize
-
     def array(self, name: str) -> np.ndarray:
         """Returns one of its small arrays, after a comparison of its checksum."""
         path = self.folder / f"{name}.npy"

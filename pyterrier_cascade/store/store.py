@@ -203,7 +203,7 @@ class DocumentStore(pt.Artifact):
     @property
     def documents(self) -> np.ndarray:
         """The numbers of all documents, in the order in which they were written ``(n_documents,)``."""
-        return self._index.numbered(self._index.rows())
+        return self._index.documents()
 
     def find(self, docnos: Sequence[str]) -> np.ndarray:
         """Returns the numbers of documents, -1 for those that are not here ``(n,)``.
@@ -214,10 +214,7 @@ class DocumentStore(pt.Artifact):
             docnos: Their names.
         """
         refuse_string(docnos, DOCNOS)
-        rows = self._index.find(list(docnos))
-        there = rows >= 0
-        rows[there] = self._index.numbered(rows[there])
-        return rows
+        return self._index.find(list(docnos))
 
     def docnos(self, documents: Sequence[int]) -> np.ndarray:
         """Returns the names of documents ``(n,)``.
@@ -225,7 +222,7 @@ class DocumentStore(pt.Artifact):
         Args:
             documents: Their numbers.
         """
-        return self._index.docnos(self._index.located(np.asarray(documents, np.int64))[1])
+        return self._index.docnos(np.asarray(documents, np.int64))
 
     def entries(self, documents: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
         """Returns the entries of documents, one document after the other, and how many each has ``(n,)``.

@@ -35,12 +35,15 @@ class Strings:
         ends = np.cumsum([len(part) for part in encoded], dtype="<i8")
         return cls(np.frombuffer(b"".join(encoded), dtype=np.uint8), ends)
 
+    def parts(self, positions):
+        """Returns the bytes of the strings at these positions, as a list of memory views."""
+        view, starts = memoryview(self.blob), np.where(positions > 0, self.ends[positions - 1], 0)
+        return [view[start:end] for start, end in zip(starts.tolist(), self.ends[positions].tolist(), strict=True)]
+
     def take(self, positions):
         """Returns the strings at these positions as an object array; each string is decoded once."""
         codes, wanted = pd.factorize(np.asarray(positions, dtype=np.int64))
-        view = memoryview(self.blob)
-        spans = zip(np.where(wanted > 0, self.ends[wanted - 1], 0).tolist(), self.ends[wanted].tolist(), strict=True)
-        decoded = [str(view[start:end], "utf-8", "surrogatepass") for start, end in spans]
+        decoded = [str(part, "utf-8", "surrogatepass") for part in self.parts(wanted)]
         return np.array(decoded, dtype=object)[codes]
 
     def save(self, folder, name):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pyterrier_cascade.store.dtypes import DTYPES
 from pyterrier_cascade.store.folder import StoreFolder, shard_name
 from pyterrier_cascade.store.indexing import index_name, write_index
 from pyterrier_cascade.store.progress import progress
@@ -41,13 +42,14 @@ def _contents(shard: Shard) -> list[str]:
 def _counts(shard: Shard) -> list[str]:
     entries, offsets = (shard.array(name).astype(np.int64) for name in ("entries", "offsets"))
     n_documents, n_entries, n_tokens = (shard.meta[name] for name in ("n_documents", "n_entries", "n_tokens"))
+    row_bytes = shard.meta["width"] * DTYPES[shard.meta["dtype"]].stored.itemsize
     agree = (
         len(entries) == n_documents + 1
         and len(offsets) == n_entries + 1
         and (entries[0], entries[-1], offsets[0], offsets[-1]) == (0, n_entries, 0, n_tokens)
         and (np.diff(entries) > 0).all()
         and (np.diff(offsets) > 0).all()
-        and shard.meta["files"][TOKENS]["bytes"] == n_tokens * shard.row_bytes
+        and shard.meta["files"][TOKENS]["bytes"] == n_tokens * row_bytes
         and len(shard.array("checks")) == n_entries
         and len(shard.docnos()) == len(shard.array("hashes")) == n_documents
     )
