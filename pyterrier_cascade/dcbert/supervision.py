@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
+from pyterrier_cascade.checks import check_choices
 from pyterrier_cascade.frames import Blocks, distinct, labelled
 from pyterrier_cascade.measures.open_domain import answers_of
 
@@ -36,8 +37,7 @@ def answer_qrels(documents: pd.DataFrame, answers: pd.DataFrame, match: str = "e
     Raises:
         ValueError: If a text is missing, or a question has no answer or only empty ones.
     """
-    if match not in MATCHES:
-        raise ValueError(f"match={match!r}; choose among {', '.join(MATCHES)}")
+    check_choices(match=(match, MATCHES))
     pt.validate.columns(documents, includes=["docno", "text"])
     pt.validate.columns(answers, includes=["qid", "answer"])
     for name, frame in (("documents", documents), ("answers", answers)):

@@ -17,7 +17,6 @@ from pyterrier_cascade.dcbert.question_lists import QuestionLists, phases
 from pyterrier_cascade.dcbert.scoring import Documents, join, score_candidates
 from pyterrier_cascade.dcbert.settings import DCBertTraining
 from pyterrier_cascade.encoder.device import device_of, has_bf16
-from pyterrier_cascade.encoder.pairs import TokenPairs
 from pyterrier_cascade.model import TrainedOn
 from pyterrier_cascade.training.losses import cross_entropy, list_divergence
 from pyterrier_cascade.training.trainer import train_model
@@ -54,8 +53,7 @@ def fit(ranker: "DCBERT", train: pd.DataFrame, dev: pd.DataFrame | None, dev_qre
         folder = settings.folder and str(Path(settings.folder) / name)
         given = dataclasses.replace(examples, states=_states(ours, examples)) if frozen else examples
         given, epochs = phases(given, settings, frozen)
-        for encoder in model.module.encoders.values():
-            encoder.requires_grad_(not frozen)
+        model.module.encoders.requires_grad_(not frozen)
         loss = Loss(settings, sum(map(len, epochs)))
         try:
             course = train_model(
@@ -102,11 +100,8 @@ def _question_lists(ranker: "DCBERT", frame: pd.DataFrame) -> QuestionLists:
 def _states(ranker: "DCBERT", examples: QuestionLists) -> tuple[torch.Tensor, torch.Tensor]:
     """Returns the states of all questions and of all documents in fp16, each ``(n_tokens, width)``."""
     fast = ranker(precision="bf16" if has_bf16(device_of(ranker.device)) else "fp32")
-
-    def states(side: str, texts: TokenPairs) -> torch.Tensor:
-        return fast.text_encoder(side).states(texts).half()
-
-    return states("question", examples.questions), states("document", examples.documents)
+    questions = fast.text_encoder("question").states(examples.questions)
+    return questions.half(), fast.text_encoder("document").states(examples.documents).half()
 
 
 def _measure(

@@ -122,7 +122,7 @@ class Builder:
             elif self._makes(number):
                 yield number, documents, is_first
                 is_first = False
-        self._end({"n_documents": n_documents, "n_shards": number + 1})
+        self._end(n_documents, number + 1)
 
     def _chunks(self, corpus: Iterable[Mapping[str, Any]]) -> Iterator[list[Document]]:
         """Yields the documents of each shard. An empty corpus has one empty shard."""
@@ -189,11 +189,9 @@ class Builder:
         return len(unit[1]), announcements
 
     def _announcement(self, tokens: float, in_shard: int) -> str:
-        to_do, whose = self._to_do(), "its first shard"
-        if to_do is None:
-            to_do = in_shard
-        else:
-            whose = f"{to_do:,} documents of {tokens:.0f} tokens"
+        to_do = self._to_do()
+        whose = "its first shard" if to_do is None else f"{to_do:,} documents of {tokens:.0f} tokens"
+        to_do = in_shard if to_do is None else to_do
         dtype = DTYPES[self.folder.meta["dtype"]]
         row = self.folder.meta["width"] * dtype.stored.itemsize + dtype.scale_bytes
         # The small files of a document and its line in the index are about a hundred bytes.
@@ -207,15 +205,15 @@ class Builder:
             )
         return f"{self.path}: {sizes}"
 
-    def _end(self, fields: dict[str, int]) -> None:
-        there, beyond = self.folder.end, self.folder.built()[-1:]
-        here = f"{fields['n_documents']} documents in {fields['n_shards']} shards"
-        if there and there["n_documents"] != fields["n_documents"]:
+    def _end(self, n_documents: int, n_shards: int) -> None:
+        there, last = self.folder.end, max(self.folder.built(), default=-1)
+        here = f"{n_documents} documents in {n_shards} shards"
+        if there and there["n_documents"] != n_documents:
             raise self._other_size(f"{there['n_documents']} documents", here)
-        if beyond and beyond[0] >= fields["n_shards"]:
-            raise self._other_size(f"{beyond[0] + 1} shards or more", here)
+        if last >= n_shards:
+            raise self._other_size(f"{last + 1} shards or more", here)
         if not there:
-            publish.publish_file(self.path / END, publish.sealed(fields))
+            publish.publish_file(self.path / END, publish.sealed({"n_documents": n_documents, "n_shards": n_shards}))
 
     def _other_size(self, there: str, here: str) -> ValueError:
         return ValueError(

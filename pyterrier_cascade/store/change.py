@@ -8,12 +8,13 @@ leaves the documents as they were; the next change removes its unfinished shards
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pyterrier_cascade.checks import is_count
 from pyterrier_cascade.store import publish
-from pyterrier_cascade.store.documents import Document, chunks, some
+from pyterrier_cascade.store.documents import checked, chunks, documents_of, some
 from pyterrier_cascade.store.encoding import Encode, batches
 from pyterrier_cascade.store.folder import Changes, added_name
 from pyterrier_cascade.store.indexing import publish_index, remove_others
@@ -100,26 +101,30 @@ def changing(store: "DocumentStore") -> Iterator[Change]:
 
 def write(
     store: "DocumentStore",
-    documents: Iterator[Document],
+    documents: Any,
     encode: Encode,
-    *,
     replaces: bool,
-    batch_size: int,
-    verbose: bool,
+    batch_size: int = 256,
+    text_field: str = "text",
+    verbose: bool = False,
 ) -> None:
     """Adds documents, or replaces those with the same docnos.
 
     Args:
         store: The store.
-        documents: Docnos and texts.
+        documents: A data frame, an iterable of dictionaries, or a data set.
         encode: The model.
         replaces: Whether all docnos must be there, and not none.
         batch_size: The texts that are encoded together.
+        text_field: The field with the text.
         verbose: Whether to show the progress.
     """
+    if not is_count(batch_size):
+        raise ValueError(f"batch_size is {batch_size!r}; give a whole number of 1 or more")
+    given = checked(documents_of(documents), text_field)
     with changing(store) as change, progress("encoding documents", "documents", verbose) as done:
         seen, dead = set(), []
-        for chunk in chunks(documents, store.meta["shard_size"]):
+        for chunk in chunks(given, store.meta["shard_size"]):
             docnos = [docno for docno, _ in chunk]
             _refuse_repeated(docnos, seen)
             found = store.find(docnos)

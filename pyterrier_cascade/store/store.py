@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ import pyterrier as pt
 from pyterrier_cascade.checks import is_count
 from pyterrier_cascade.store import change, publish
 from pyterrier_cascade.store.build import Builder
-from pyterrier_cascade.store.documents import Document, checked, documents_of, refuse_string
+from pyterrier_cascade.store.documents import documents_of, refuse_string
 from pyterrier_cascade.store.dtypes import dtype_of
 from pyterrier_cascade.store.encoding import Encode
 from pyterrier_cascade.store.folder import META, StoreFolder
@@ -285,19 +285,8 @@ class DocumentStore(pt.Artifact):
         """
         return self._write(documents, encode, replaces=True, **options)
 
-    def _write(
-        self,
-        documents: Any,
-        encode: Any,
-        replaces: bool,
-        batch_size: int = 256,
-        text_field: str = "text",
-        verbose: bool = False,
-    ) -> "Self":
-        if not is_count(batch_size):
-            raise ValueError(f"batch_size is {batch_size!r}; give a whole number of 1 or more")
-        given: Iterator[Document] = checked(documents_of(documents), text_field)
-        change.write(self, given, self.encoder(encode), replaces=replaces, batch_size=batch_size, verbose=verbose)
+    def _write(self, documents: Any, encode: Any, replaces: bool, **options: Any) -> "Self":
+        change.write(self, documents, self.encoder(encode), replaces, **options)
         return self
 
     def delete(self, docnos: Iterable[str]) -> "Self":
