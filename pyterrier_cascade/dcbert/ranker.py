@@ -126,7 +126,7 @@ class DCBERT(NeuralRanker):
         check_parts(**parts)
         if trust_remote_code:
             parts["trust_remote_code"] = True
-        return cls(Checkpoint(load, name_or_path, **parts), **settings)
+        return cls(Checkpoint.of(load, name_or_path, cls.__name__, **parts), **settings)
 
     def new_columns(self):
         """Returns the cost columns."""

@@ -16,9 +16,11 @@ from pandas.testing import assert_frame_equal
 from pyterrier.testing import transformer_test_class
 
 from pyterrier_cascade import (
+    DCBERT,
     Cascade,
     CascadeTraining,
     CrossEncoder,
+    HierarchicalRanker,
     Training,
 )
 from pyterrier_cascade.early_exit.ranker import HeadScores
@@ -193,10 +195,11 @@ def test_a_misspelt_setting_of_the_training_names_the_nearest():
         Cascade("x").with_training(epoch=3)
 
 
-@pytest.mark.parametrize("make", [Cascade, Cascade.from_pretrained, CrossEncoder, CrossEncoder.from_pretrained])
-def test_an_object_of_another_library_is_no_model(make):
+@pytest.mark.parametrize("cls", [Cascade, CrossEncoder, DCBERT, HierarchicalRanker])
+@pytest.mark.parametrize("by", ["constructor", "from_pretrained"])
+def test_an_object_of_another_library_is_no_model(cls, by):
     with pytest.raises(TypeError, match=r"a folder or a Hub name, not an object of collections\.OrderedDict; save"):
-        make(OrderedDict())
+        cls.from_pretrained(OrderedDict()) if by == "from_pretrained" else cls(model=OrderedDict())
 
 
 def test_fresh_heads_are_said(encoder):
