@@ -1,13 +1,12 @@
 """The engine: it runs inputs through spans of layers, and after each head a rule decides which inputs go on."""
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 import numpy as np
 import torch
 
 from pyterrier_cascade.encoder.chunks import chunks, waves
-from pyterrier_cascade.encoder.heads import Head
+from pyterrier_cascade.encoder.executor import Executor
 from pyterrier_cascade.encoder.pairs import TokenPairs
 from pyterrier_cascade.encoder.wave_states import WaveStates
 
@@ -19,24 +18,6 @@ Keep = Callable[[int, np.ndarray, np.ndarray], np.ndarray]
 
 It returns the numbers of the inputs that go on.
 """
-
-
-class Executor(Protocol):
-    """The interface of executors, which run spans of layers.
-
-    :class:`~pyterrier_cascade.encoder.torch_executor.TorchExecutor` documents the attributes.
-    """
-
-    heads: list[Head]
-    width: int
-    dtype: torch.dtype
-    device: torch.device
-    budget: int
-    padding: float | None
-    workers: Callable
-
-    def run(self, spans: range, pairs: TokenPairs, rows: np.ndarray, states: WaveStates | None) -> torch.Tensor:
-        """Returns the scores that the head of each span gives to some inputs, ``(len(spans), len(rows))``."""
 
 
 def run(

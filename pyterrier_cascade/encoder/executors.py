@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -48,14 +49,22 @@ class Executors:
 
     def __init__(self, encoder: nn.Module, heads: Sequence[Head]):
         self.encoder, self.heads = encoder, tuple(heads)
-        self._made, self._lock = WeightCache(self._weights), threading.RLock()
+        modules = [encoder, *(head.module for head in self.heads)]
+        self._made = WeightCache(lambda: chain.from_iterable(module.parameters() for module in modules))
+        self._lock = threading.RLock()
         self.calibration: TokenPairs | None = None
 
     def calibrate(self, pairs: TokenPairs) -> None:
         """Sets the inputs that int8 is calibrated on; of more than 320 inputs it takes 320, evenly spread."""
+        least, most = CALIBRATION
+        n = len(pairs.lengths)
+        if n < least:
+            raise ValueError(
+                f"int8 is calibrated on the candidates that are scored first, at least {least}, but these are {n}; "
+                "call calibrate(results) with some hundred candidates before"
+            )
         with self._lock:
-            wanted = np.linspace(0, len(pairs.lengths) - 1, min(len(pairs.lengths), CALIBRATION[1])).astype(np.int64)
-            self.calibration = pairs.select(wanted)
+            self.calibration = pairs.select(np.linspace(0, n - 1, min(n, most)).astype(np.int64))
             self._made.forget(lambda key: key[1] in CALIBRATED)
 
     def get(
@@ -78,17 +87,6 @@ class Executors:
             return OpenVINOExecutor(self.encoder, self.heads, precision, cache, self.calibration)
 
         with self._lock:
-            if precision not in CALIBRATED or self.calibration is not None:
-                return self._made.get((engine, precision, where), make)
-            self.calibrate(pairs)
-            try:
-                return self._made.get((engine, precision, where), make)
-            except BaseException:
-                # There were too few inputs, and those of a later call may be enough.
-                self.calibration = None
-                raise
-
-    def _weights(self):
-        yield from self.encoder.parameters()
-        for head in self.heads:
-            yield from head.module.parameters()
+            if precision in CALIBRATED and self.calibration is None:
+                self.calibrate(pairs)
+            return self._made.get((engine, precision, where), make)

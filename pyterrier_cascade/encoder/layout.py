@@ -41,14 +41,17 @@ class Packed:
         return hidden[: self.n_tokens]
 
     @cached_property
-    def blocks(self) -> list["_SimilarLengths"]:
-        """The groups of inputs whose attention is computed at once."""
+    def blocks(self) -> list[tuple[slice, slice, "Padded"]]:
+        """The groups of inputs whose attention is computed at once: their inputs, their tokens, and their block."""
         blocks, end = [], len(self.lengths)
         while end:
             longest = int(self.lengths[end - 1])
             start = int(np.searchsorted(self.lengths[:end], self.merge * longest))
-            of_group = slice(start, end)
-            blocks.append(_SimilarLengths(of_group, int(self.starts[start]), self.lengths[of_group], self.merge < 1))
+            lengths = self.lengths[start:end]
+            first = int(self.starts[start])
+            # Merged groups have few different shapes.
+            padded = Padded.of(lengths, longest=-(-longest // 8) * 8 if self.merge < 1 else longest)
+            blocks.append((slice(start, end), slice(first, first + int(lengths.sum())), padded))
             end = start
         return blocks[::-1]
 
@@ -73,13 +76,11 @@ class Packed:
             window: The number of tokens that a token sees to either side; None lets it see the whole input.
         """
         found, first_only = [], len(query) == len(self.lengths) < len(key)
-        for block in self.blocks:
-            given = (block.spread(states) for states in (key, value))
-            if first_only:
-                found.append(_attention(query[block.rows, None], *given, n_heads, block.mask(1, window)).flatten(0, 1))
-            else:
-                mask = block.mask(block.longest, window)
-                found.append(block.pack(_attention(block.spread(query), *given, n_heads, mask)))
+        for inputs, tokens, block in self.blocks:
+            asked = query[inputs] if first_only else block.spread(query[tokens])
+            given = (block.spread(states[tokens]) for states in (key, value))
+            attended = block.attend(asked, *given, n_heads, window)
+            found.append(attended if first_only else block.pack(attended))
         return torch.cat(found if first_only else [*found, value[self.n_tokens :]])
 
     def first(self, hidden: torch.Tensor) -> torch.Tensor:
@@ -98,53 +99,19 @@ class Packed:
         return total / counts
 
 
-class _SimilarLengths:
-    """A group of inputs of similar length within a packed chunk, as a block for attention, ``(n, longest, width)``.
-
-    Args:
-        rows: The numbers of the inputs.
-        start: The number of their first token.
-        lengths: The tokens of each of them, ascending, ``(n,)``.
-        round_up: Whether to round ``longest`` up to a multiple of 8.
-    """
-
-    def __init__(self, rows: slice, start: int, lengths: np.ndarray, round_up: bool):
-        self.rows, self.longest = rows, int(lengths[-1])
-        if round_up:
-            self.longest += -self.longest % 8
-        self.tokens = slice(start, start + int(lengths.sum()))
-        self.padded = None
-        if lengths[0] < self.longest:
-            self.padded = Padded.of(lengths, torch.device("cpu"), self.longest)
-
-    def spread(self, states: torch.Tensor) -> torch.Tensor:
-        """Returns the group's part of the chunk's states, ``(n_rows, width)``, as a block, ``(n, longest, width)``."""
-        part = states[self.tokens]
-        return part.unflatten(0, (-1, self.longest)) if self.padded is None else self.padded.spread(part)
-
-    def pack(self, states: torch.Tensor) -> torch.Tensor:
-        """Returns a block, ``(n, longest, width)``, end to end without pads."""
-        return states.flatten(0, 1) if self.padded is None else self.padded.pack(states)
-
-    def mask(self, n_queries: int, window: int | None) -> torch.Tensor | None:
-        """Returns a mask of the tokens that each of the first queries may see, or None if it may see all of them."""
-        if self.padded is not None:
-            return self.padded.mask(n_queries, window)
-        return None if window is None or self.longest <= window + 1 else _near(n_queries, self.longest, window)
-
-
 class Padded:
     """Tokens as a padded block, ``(n, longest, width)``: a regular shape, on which GPUs and compiled graphs are fast.
 
     Args:
         real: A mask that is true for tokens and false for pads, boolean, ``(n, longest)``.
+        full: Whether no input has pads. It saves copies and masks.
     """
 
-    def __init__(self, real: torch.Tensor):
-        self.real = real
+    def __init__(self, real: torch.Tensor, full: bool = False):
+        self.real, self.full = real, full
 
     @classmethod
-    def of(cls, lengths: np.ndarray, device: torch.device, longest: int | None = None) -> "Padded":
+    def of(cls, lengths: np.ndarray, device: torch.device | str = "cpu", longest: int | None = None) -> "Padded":
         """Returns the layout of inputs of some lengths.
 
         Args:
@@ -152,18 +119,22 @@ class Padded:
             device: The device of the block.
             longest: The number of tokens that inputs are padded to; the longest input's unless given.
         """
-        return cls(torch.from_numpy(np.arange(longest or lengths.max()) < lengths[:, None]).to(device))
+        longest = longest or int(lengths.max())
+        real = torch.from_numpy(np.arange(longest) < lengths[:, None]).to(device)
+        return cls(real, full=bool(lengths.min() == longest))
 
     def spread(self, tokens: torch.Tensor) -> torch.Tensor:
         """Returns values of tokens end to end, ``(n_tokens, ...)``, as a block, ``(n, longest, ...)``.
 
         Pads repeat the last token of their input. Layers compute them too, and no result depends on them.
         """
-        return tokens.index_select(0, self._places).unflatten(0, self.real.shape)
+        rows = tokens if self.full else tokens.index_select(0, self._places)
+        return rows.unflatten(0, self.real.shape)
 
     def pack(self, hidden: torch.Tensor) -> torch.Tensor:
         """Returns values of a block, ``(n, longest, ...)``, end to end without pads, ``(n_tokens, ...)``."""
-        return hidden.flatten(0, 1).index_select(0, self._kept)
+        rows = hidden.flatten(0, 1)
+        return rows if self.full else rows.index_select(0, self._kept)
 
     @cached_property
     def _places(self) -> torch.Tensor:
@@ -191,14 +162,24 @@ class Padded:
         asked = query[:, None] if query.dim() == 2 else query
         return _attention(asked, key, value, n_heads, self.mask(asked.shape[1], window)).view(query.shape)
 
-    def mask(self, n_queries: int, window: int | None) -> torch.Tensor:
-        """Returns a mask of the tokens that each of the first queries may see, ``(n, 1, 1 or n_queries, longest)``."""
+    def mask(self, n_queries: int, window: int | None) -> torch.Tensor | None:
+        """Returns a mask of the tokens that each of the first queries may see; None if it may see all of them.
+
+        The shape is ``(n, 1, 1 or n_queries, longest)``, or ``(n_queries, longest)`` in a block without pads.
+        """
+        length = self.real.shape[1]
+        if self.full:
+            return None if window is None or length <= window + 1 else self._near(n_queries, window)
         mask = self.real[:, None, None]
         if window is None:
             return mask
-        near, itself = (_near(n_queries, self.real.shape[1], far).to(mask.device) for far in (window, 0))
         # Every token sees itself. Otherwise a pad far behind its input would see nothing, and its NaN would spread.
-        return mask & near | itself
+        return mask & self._near(n_queries, window) | self._near(n_queries, 0)
+
+    def _near(self, n_queries: int, window: int) -> torch.Tensor:
+        """Returns a mask of the tokens within the window of each of the first queries, ``(n_queries, longest)``."""
+        places = torch.arange(self.real.shape[1], device=self.real.device)
+        return (places[:n_queries, None] - places).abs() <= window
 
     def first(self, hidden: torch.Tensor) -> torch.Tensor:
         """Returns the states of each input's first symbol, ``(n, width)``."""
@@ -232,8 +213,3 @@ def _products(query, key, value, mask) -> torch.Tensor:
     if mask is not None:
         weights.unflatten(0, query.shape[:2]).add_(torch.zeros(mask.shape).masked_fill_(~mask, -torch.inf))
     return torch.bmm(weights.softmax(-1).to(v.dtype), v).unflatten(0, query.shape[:2])
-
-
-def _near(n_queries: int, length: int, window: int) -> torch.Tensor:
-    """Returns a mask of the tokens within the window of each of the first queries, ``(n_queries, length)``."""
-    return (torch.arange(n_queries)[:, None] - torch.arange(length)).abs() <= window

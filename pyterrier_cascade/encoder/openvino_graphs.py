@@ -5,10 +5,7 @@ import hashlib
 import inspect
 import io
 import logging
-import os
-import shutil
 import sys
-import tempfile
 import warnings
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
@@ -20,10 +17,12 @@ from torch import nn
 
 from pyterrier_cascade import optional
 from pyterrier_cascade.checks import warn_user
-from pyterrier_cascade.encoder import layers, layout, linear
+from pyterrier_cascade.encoder import executor, layers, layout, linear
+from pyterrier_cascade.encoder.executor import Span
 from pyterrier_cascade.encoder.families import Encoder, family_of
 from pyterrier_cascade.encoder.heads import Head
 from pyterrier_cascade.encoder.layout import Padded
+from pyterrier_cascade.store.publish import publishing_folder
 
 
 def check_installed() -> None:
@@ -31,45 +30,24 @@ def check_installed() -> None:
     optional.check_installed("openvino", "openvino", "nncf", purpose="engine='openvino'")
 
 
-class Span(nn.Module):
-    """The layers between two heads and the second of the two heads, as one module that works on a padded block.
+class _Traced(nn.Module):
+    """A span as a function of tensors only, which OpenVINO can convert."""
 
-    Args:
-        encoder: The encoder taken apart, with plain linear maps.
-        heads: All heads, in order of their layers.
-        number: The number of the head at which the span ends. The first span begins with the embeddings.
-    """
-
-    def __init__(self, encoder: Encoder, heads: Sequence[Head], number: int):
+    def __init__(self, span: Span, last: bool):
         super().__init__()
-        head, first = heads[number], heads[number - 1].layer if number else 0
-        self.embeddings = encoder.embeddings if number == 0 else None
-        self.layers, self.norm = nn.ModuleList(encoder.layers[first : head.layer]), encoder.norm
-        self.head, self.pooling = head.module, head.pooling
-        self.last = number == len(heads) - 1
+        self.span, self.last = span, last
 
-    def forward(self, real: torch.Tensor, *given: torch.Tensor):
-        """Returns scores ``(n,)`` and, unless this is the last span, states ``(n, longest, width)``.
-
-        Args:
-            real: A mask that is true for tokens and false for pads, ``(n, longest)``.
-            *given: The states after the span before, ``(n, longest, width)``. For the first span these are the indices
-                into each embedding table, in the order of the tables, each ``(n, longest)``.
-        """
-        block = Padded(real)
-        hidden = given[0]
-        if self.embeddings is not None:
-            hidden = self.embeddings(**dict(zip(self.embeddings.tables, given, strict=True)))
-        reads_first = self.last and self.pooling == "cls"
-        for number, layer in enumerate(self.layers, start=1):
-            hidden = layer(hidden, block, first_only=reads_first and number == len(self.layers))
-        read = self.norm(hidden)
-        scores = self.head(read if reads_first else block.pooled(read, self.pooling))
+    def forward(self, real: torch.Tensor, hidden: torch.Tensor):
+        """Returns scores ``(n,)`` and, unless this is the last span, states ``(n, longest, width)``."""
+        scores, hidden = self.span(hidden, Padded(real))
         return scores if self.last else (scores, hidden)
 
 
 def converted(encoder: Encoder, heads: Sequence[Head]) -> list:
     """Returns each span as an OpenVINO graph, which takes blocks of any shape.
+
+    The inputs of a graph are a mask that is true for tokens and false for pads, ``(n, longest)``, and the states before
+    the span, ``(n, longest, width)``.
 
     Args:
         encoder: The encoder taken apart, with plain linear maps.
@@ -81,14 +59,12 @@ def converted(encoder: Encoder, heads: Sequence[Head]) -> list:
     real[1, 3:] = False
     graphs = []
     for number, head in enumerate(heads):
-        first = [torch.ones(3, 5, dtype=torch.long)] * len(encoder.embeddings.tables)
-        given = [torch.zeros(3, 5, encoder.width)] if number else first
         try:
             # Tracing warns about every shape that Python code reads. The tests check that graphs take other shapes.
             with torch.no_grad(), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                span = Span(encoder, heads, number).eval()
-                graphs.append(openvino.convert_model(span, example_input=(real, *given)))
+                traced = _Traced(Span(encoder, heads, number), last=number == len(heads) - 1).eval()
+                graphs.append(openvino.convert_model(traced, example_input=(real, torch.zeros(3, 5, encoder.width))))
         except Exception as error:
             raise RuntimeError(
                 f"OpenVINO {version('openvino')} could not convert the layers up to layer {head.layer} ({error}); "
@@ -102,7 +78,7 @@ def quantized(graphs: list, blocks: list[list[np.ndarray]], mixed: bool) -> list
 
     Args:
         graphs: The exact graphs, one for each span.
-        blocks: The inputs of the first span, for each of several blocks.
+        blocks: The mask and the states that the first span takes, for each of several blocks.
         mixed: Whether the maps from the feed-forward width back to the width stay exact; most of the error of int8
             arises there.
     """
@@ -112,14 +88,11 @@ def quantized(graphs: list, blocks: list[list[np.ndarray]], mixed: bool) -> list
     found, core = [], openvino.Core()
     nncf.set_log_level(logging.ERROR)
     spared = nncf.IgnoredScope(patterns=[r".*\.down/.*"]) if mixed else None
+    kind = nncf.ModelType.TRANSFORMER
     for number, graph in enumerate(graphs):
-        kind = nncf.ModelType.TRANSFORMER
+        data = nncf.Dataset(blocks)
         with _hidden_progress_bars():
-            found.append(
-                nncf.quantize(
-                    graph, nncf.Dataset(blocks), model_type=kind, subset_size=len(blocks), ignored_scope=spared
-                )
-            )
+            found.append(nncf.quantize(graph, data, model_type=kind, subset_size=len(blocks), ignored_scope=spared))
         if number < len(graphs) - 1:
             exact = core.compile_model(graph, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
             blocks = [[block[0], exact(block)[1].copy()] for block in blocks]
@@ -149,12 +122,8 @@ def with_low_states(graph):
     import openvino
     from openvino.preprocess import PrePostProcessor
 
-    states = [i for i, given in enumerate(graph.inputs) if given.element_type == openvino.Type.f32]
-    if not states and len(graph.outputs) == 1:
-        return graph
     around = PrePostProcessor(graph)
-    for number in states:
-        around.input(number).tensor().set_element_type(openvino.Type.bf16)
+    around.input(1).tensor().set_element_type(openvino.Type.bf16)
     if len(graph.outputs) > 1:
         around.output(1).tensor().set_element_type(openvino.Type.bf16)
     return around.build()
@@ -191,22 +160,16 @@ def read_or_make(folder: Path | None, make: Callable[[], list]) -> list:
     if folder is None:
         return make()
     if not folder.exists():
+        graphs = make()
         try:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            # The folder gets its name when it is complete, so that no process ever reads half of it.
-            unfinished = Path(tempfile.mkdtemp(dir=folder.parent, prefix="unfinished-"))
+            with publishing_folder(folder, keep=True) as unfinished:
+                for number, graph in enumerate(graphs):
+                    openvino.save_model(graph, unfinished / f"{number}.xml", compress_to_fp16=False)
         except OSError as error:
             warn_user(
                 f"compiled models cannot be kept in {folder.parent} ({error}), so that every process makes them anew"
             )
-            return make()
-        try:
-            for number, graph in enumerate(make()):
-                openvino.save_model(graph, unfinished / f"{number}.xml", compress_to_fp16=False)
-            with contextlib.suppress(OSError):
-                os.rename(unfinished, folder)
-        finally:
-            shutil.rmtree(unfinished, ignore_errors=True)
+            return graphs
     core = openvino.Core()
     return [core.read_model(folder / f"{number}.xml") for number in range(len(list(folder.glob("*.xml"))))]
 
@@ -223,7 +186,7 @@ def fingerprint(encoder: nn.Module, heads: Sequence[Head], *more: np.ndarray) ->
     classes = {type(family_of(encoder.config)), Encoder}
     classes |= {type(module) for head in heads for module in head.module.modules()}
     ours = sorted(name for name in {one.__module__ for one in classes} if name.startswith("pyterrier_cascade."))
-    for code in (layers, layout, linear, sys.modules[__name__], *(sys.modules[name] for name in ours)):
+    for code in (executor, layers, layout, linear, sys.modules[__name__], *(sys.modules[name] for name in ours)):
         digest.update(inspect.getsource(code).encode())
     versions = [version(package) for package in ("openvino", "nncf", "torch")]
     config = encoder.config.to_dict() | {"_name_or_path": None}

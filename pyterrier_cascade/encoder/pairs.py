@@ -87,16 +87,8 @@ def tokenize(
     strides, parts = np.minimum(max_length // 4, rooms // 2) * passages, []
     for stride in np.unique(strides).tolist():
         rows = np.flatnonzero(strides == stride)
-        encoded = tokenizer(
-            [queries[row] for row in rows],
-            [_encodable(texts[row]) for row in rows],
-            truncation="only_second",
-            max_length=max_length,
-            stride=stride,
-            return_overflowing_tokens=passages,
-            return_attention_mask=False,
-        )
-        part = _end_to_end(tokenizer, encoded, len(rows))
+        columns = ([column[row] for row in rows] for column in (queries, texts))
+        part = _tokenized(tokenizer, *columns, max_length=max_length, stride=stride, passages=passages)
         parts.append(dataclasses.replace(part, owner=rows[part.owner]))
     return parts[0] if len(parts) == 1 else _together(parts)
 
@@ -118,25 +110,27 @@ def tokenize_texts(tokenizer, texts: list[str], *, max_length: int = 512, passag
         passages: Whether the rest of a long text becomes further inputs of the same text, which overlap by a quarter of
             the limit. Otherwise the rest is dropped.
     """
+    stride = max_length // 4 if passages else 0
+    return _tokenized(tokenizer, texts, max_length=max_length, stride=stride, passages=passages)
+
+
+def _tokenized(tokenizer, *texts: list[str], max_length: int, stride: int, passages: bool) -> TokenPairs:
+    """Returns texts, or pairs of texts, as token ids; the last text of each input is shortened."""
     encoded = tokenizer(
-        [_encodable(text) for text in texts],
-        truncation=True,
+        *([_encodable(text) for text in column] for column in texts),
+        truncation="only_second" if len(texts) == 2 else "only_first",
         max_length=max_length,
-        stride=max_length // 4 if passages else 0,
+        stride=stride,
         return_overflowing_tokens=passages,
         return_attention_mask=False,
     )
-    return _end_to_end(tokenizer, encoded, len(texts))
-
-
-def _end_to_end(tokenizer, encoded, n_texts: int) -> TokenPairs:
     lists = {name: encoded[name] for name in tokenizer.model_input_names if name in encoded}
     lengths = np.fromiter(map(len, lists["input_ids"]), dtype=np.int64, count=len(lists["input_ids"]))
     columns = {
         name: np.fromiter(chain.from_iterable(values), dtype=np.int32, count=lengths.sum())
         for name, values in lists.items()
     }
-    owner = encoded.get("overflow_to_sample_mapping", range(n_texts))
+    owner = encoded.get("overflow_to_sample_mapping", range(len(texts[0])))
     pad = dict.fromkeys(columns, 0) | {"input_ids": tokenizer.pad_token_id or 0}
     return TokenPairs(columns, lengths, np.asarray(owner, dtype=np.int64), pad)
 

@@ -41,15 +41,18 @@ def workers() -> Iterator["Pool"]:
 
 
 def _started(n_threads: int) -> "Pool":
-    # torch has a number of threads for each thread, and one more number for threads that start later. The workers
-    # change this last number too, so it is set back.
-    pool = Pool(n_threads)
+    pool, barrier = Pool(n_threads), threading.Barrier(n_threads)
     try:
-        pool.each(_one_core)
+        # Every thread waits for all others, so that all of them are started.
+        list(pool.map(lambda _: barrier.wait(), range(n_threads)))
     except BaseException:
+        # If a thread could not be started, the others would wait forever.
+        barrier.abort()
         pool.close()
         raise
     finally:
+        # torch has a number of threads for each thread, and one more number for threads that start later. The workers
+        # change this last number too, so it is set back.
         torch.set_num_threads(n_threads)
     return pool
 
@@ -80,26 +83,7 @@ class Pool:
 
     def __init__(self, n_threads: int):
         self.n_threads = n_threads
-        self._threads = ThreadPoolExecutor(n_threads, thread_name_prefix="encoder")
-
-    def each(self, work: Callable[[], None]) -> None:
-        """Runs a function once in every thread.
-
-        Args:
-            work: The function.
-        """
-        barrier = threading.Barrier(self.n_threads)
-
-        def once():
-            barrier.wait()
-            work()
-
-        try:
-            for done in [self._threads.submit(once) for _ in range(self.n_threads)]:
-                done.result()
-        finally:
-            # If a thread could not be started, the others would wait at the barrier forever.
-            barrier.abort()
+        self._threads = ThreadPoolExecutor(n_threads, thread_name_prefix="encoder", initializer=_one_core)
 
     def map(self, work: Callable, items: Iterable) -> Iterator:
         """Yields the results in the order of the items; the next free thread takes the next item.
@@ -127,22 +111,13 @@ class Pool:
         self._threads.shutdown(wait=True, cancel_futures=True)
 
 
-@contextlib.contextmanager
-def calling_thread() -> Iterator["CallingThread"]:
-    """Yields the calling thread with the interface of a pool, for devices that have a queue of their own."""
-    yield CallingThread()
-
-
 class CallingThread:
     """The calling thread, with the interface of :class:`Pool`."""
 
     n_threads = 1
+    map = staticmethod(map)
 
-    def map(self, work: Callable, items: Iterable) -> Iterator:
-        """Yields the results in the order of the items.
 
-        Args:
-            work: A function of an item.
-            items: The items.
-        """
-        return map(work, items)
+def calling_thread() -> contextlib.AbstractContextManager[CallingThread]:
+    """Returns a context manager that opens the calling thread as a pool, for devices that have a queue of their own."""
+    return contextlib.nullcontext(CallingThread())

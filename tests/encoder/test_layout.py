@@ -18,11 +18,12 @@ def test_layouts_spread_and_pack():
     assert packed.spread(tokens + 1).tolist() == [1, 2, 3, 4, 5] + 11 * [0]
     assert packed.pack(packed.spread(tokens)).tolist() == [0, 1, 2, 3, 4]
     assert packed.positions[:5].tolist() == [0, 0, 1, 0, 1]
-    assert [(block.rows, block.tokens, block.longest) for block in packed.blocks] == [
+    assert [(inputs, tokens, block.real.shape[1]) for inputs, tokens, block in packed.blocks] == [
         (slice(0, 1), slice(0, 1), 1),
         (slice(1, 3), slice(1, 5), 2),
     ]
-    assert [(block.rows, block.longest) for block in Packed(lengths, merge=0.5).blocks] == [(slice(0, 3), 8)]
+    ((inputs, _, block),) = Packed(lengths, merge=0.5).blocks
+    assert (inputs, block.real.shape[1]) == (slice(0, 3), 8)
 
 
 def test_pooling_by_hand():

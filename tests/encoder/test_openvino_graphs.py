@@ -28,8 +28,8 @@ def test_mixed_spares_the_maps_back_from_the_feed_forward_width(encoder):
     """In a layer five maps are quantised, or all but the last."""
     apart = take_apart(encoder("bert"), Weights(torch.device("cpu"), torch.float32))
     pairs = spans.inputs([9] * 4)
-    given = [np.ones((4, 9), dtype=bool), *(np.zeros((4, 9), dtype=np.int64) for _ in apart.embeddings.tables)]
-    given[1][:] = pairs.columns["input_ids"].reshape(4, 9)
+    states = apart.embeddings(pairs, np.arange(4)).unflatten(0, (4, 9))
+    given = [np.ones((4, 9), dtype=bool), states.numpy()]
     for mixed, expected in ((False, []), (True, ["down"] * 4)):
         (graph,) = openvino_graphs.converted(apart, spans.heads(layers=(4,)))
         (found,) = openvino_graphs.quantized([graph], [given], mixed)

@@ -1,6 +1,5 @@
 """The encoder families that the engine can run layer by layer. A new family is one file, and one entry here."""
 
-import torch
 from torch import nn
 
 from pyterrier_cascade.encoder.families.base import Encoder, Family, Weights
@@ -37,8 +36,7 @@ def take_apart(encoder: nn.Module, weights: Weights) -> Encoder:
         encoder: A Hugging Face encoder without a head on top (``module.base_model`` of a model with a head).
         weights: The device, the type and the kind of linear maps of the copied weights.
     """
-    with torch.no_grad():
-        return family_of(encoder.config).take_apart(encoder, weights)
+    return family_of(encoder.config).take_apart(encoder, weights)
 
 
 def position_limit(config) -> int | None:

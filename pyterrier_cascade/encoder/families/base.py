@@ -1,5 +1,6 @@
 """The base of encoder families: a family turns a Hugging Face module into this package's own layers."""
 
+import functools
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -30,36 +31,33 @@ class Embeddings(nn.Module):
         super().__init__()
         self.tables, self.norm, self.project, self.padding_id = tables, norm, project, padding_id
 
-    def forward(self, **indices: torch.Tensor) -> torch.Tensor:
-        """Returns the states ``(..., width)`` of tokens.
+    def forward(self, pairs: TokenPairs, rows: np.ndarray) -> torch.Tensor:
+        """Returns the states of the tokens of some inputs, end to end, ``(n_tokens, width)``.
 
         Args:
-            **indices: The indices into each table, ``(...)``; token types that are not given are 0.
-        """
-        total = F.embedding(indices["input_ids"], self.tables["input_ids"])
-        if "positions" in self.tables:
-            total = total + F.embedding(indices["positions"], self.tables["positions"])
-        if "token_type_ids" in self.tables:
-            types = indices.get("token_type_ids")
-            table = self.tables["token_type_ids"]
-            total = total + (table[0] if types is None else F.embedding(types, table))
-        return self.project(self.norm(total))
-
-    def indices(self, pairs: TokenPairs, rows: np.ndarray) -> dict[str, np.ndarray]:
-        """Returns the arguments of :meth:`forward` for some inputs, end to end, each ``(n_tokens,)``.
-
-        Args:
-            pairs: All inputs.
+            pairs: All inputs; token types that they do not have are 0.
             rows: The numbers of the inputs, ``(n,)``.
         """
-        starts, lengths = pairs.starts[rows], pairs.lengths[rows]
-        tokens = runs(starts, lengths)
-        found = {name: pairs.columns[name][tokens] for name in self.tables if name in pairs.columns}
+        lengths = pairs.lengths[rows]
+        tokens = runs(pairs.starts[rows], lengths)
+        indices = {name: pairs.columns[name][tokens] for name in self.tables if name in pairs.columns}
         if "positions" in self.tables:
-            found["positions"] = self._positions(found["input_ids"], lengths)
-        return found
+            indices["positions"] = self.positions(indices["input_ids"], lengths)
+        found = (self._rows(name, indices.get(name)) for name in self.tables)
+        return self.project(self.norm(functools.reduce(torch.add, found)))
 
-    def _positions(self, ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    def _rows(self, name: str, indices: np.ndarray | None) -> torch.Tensor:
+        """Returns the rows of a table, ``(n_tokens, width)``, or its first row if there are no indices."""
+        table = self.tables[name]
+        return table[0] if indices is None else F.embedding(torch.from_numpy(indices).to(table.device), table)
+
+    def positions(self, ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """Returns the row of the position table for each token, ``(n_tokens,)``.
+
+        Args:
+            ids: The tokens of some inputs, end to end, ``(n_tokens,)``.
+            lengths: The number of tokens of each input, ``(n,)``.
+        """
         if self.padding_id is None:
             return runs(np.zeros_like(lengths), lengths)
         # RoBERTa does not count padding tokens, even where a text itself contains one.
@@ -130,6 +128,16 @@ class Weights:
         """Returns a linear map with a weight ``(out, in)`` and a bias ``(out,)`` or None."""
         return self.make(self.tensor(weight), self.tensor(bias), activation)
 
+    def rows(self, part: slice, linear: nn.Linear, activation: str | None = None) -> nn.Module:
+        """Returns a linear map that computes some of the outputs of another one.
+
+        Args:
+            part: The numbers of the outputs.
+            linear: The other map.
+            activation: The name of the activation behind the map, or None.
+        """
+        return self.raw(linear.weight[part], None if linear.bias is None else linear.bias[part], activation)
+
     def norm(self, norm: nn.Module) -> nn.Module:
         """Returns a layer norm for inference; an identity stays an identity."""
         if isinstance(norm, nn.Identity):
@@ -149,6 +157,11 @@ class Weights:
         weights = {name: exact.tensor(table.weight) for name, table in tables.items()}
         project = nn.Identity() if project is None else exact.linear(project)
         return Embeddings(weights, exact.norm(norm), project, padding_id)
+
+
+def first_of_sequence() -> nn.Module:
+    """Returns a map of pooled states to sequences of one state, for modules that read the first of a sequence."""
+    return nn.Unflatten(1, (1, -1))
 
 
 class Family(ABC):
@@ -211,6 +224,21 @@ class Family(ABC):
 class PostNormFamily(Family):
     """A family whose layers have BERT's architecture: attention, addition, norm; feed-forward, addition, norm."""
 
+    def take_apart(self, encoder: nn.Module, weights: Weights) -> Encoder:
+        """Returns the encoder as layers that can be run one by one."""
+        config, tables = encoder.config, encoder.embeddings
+        named = {"input_ids": tables.word_embeddings, "positions": tables.position_embeddings}
+        if hasattr(tables, "token_type_embeddings"):
+            named["token_type_ids"] = tables.token_type_embeddings
+        first = self.first_position(config)
+        embeddings = weights.embeddings(
+            named,
+            tables.LayerNorm,
+            project=getattr(encoder, "embeddings_project", None),
+            padding_id=first - 1 if first else None,
+        )
+        return Encoder(embeddings, self.layers(encoder, weights), nn.Identity(), config.hidden_size)
+
     @abstractmethod
     def layer_parts(self, encoder: nn.Module) -> list[LayerParts]:
         """Returns the Hugging Face modules of each layer."""
@@ -231,38 +259,16 @@ class PostNormFamily(Family):
             weights: The device, the type and the kind of linear maps of the copied weights.
         """
         config = encoder.config
-        with torch.no_grad():
-            return [
-                PostNormLayer(
-                    weights.linear(parts.query),
-                    weights.linear(parts.key, parts.value),
-                    weights.linear(parts.out),
-                    weights.norm(parts.attention_norm),
-                    weights.linear(parts.up, activation=self.activation(config)),
-                    weights.linear(parts.down),
-                    weights.norm(parts.output_norm),
-                    config.num_attention_heads,
-                )
-                for parts in self.layer_parts(encoder)
-            ]
-
-
-class Stack(nn.Module):
-    """Modules that are applied to pooled states one after the other.
-
-    Some Hugging Face modules read the first symbol of a sequence. They get the pooled states as ``(n, 1, width)``.
-
-    Args:
-        *steps: Pairs of a module and whether it takes a sequence.
-    """
-
-    def __init__(self, *steps: tuple[nn.Module, bool]):
-        super().__init__()
-        self.steps = nn.ModuleList(module for module, _ in steps)
-        self.sequences = [sequence for _, sequence in steps]
-
-    def forward(self, pooled: torch.Tensor) -> torch.Tensor:
-        """Returns logits ``(n, outputs)`` for pooled states ``(n, width)``."""
-        for step, sequence in zip(self.steps, self.sequences, strict=True):
-            pooled = step(pooled[:, None] if sequence else pooled)
-        return pooled
+        return [
+            PostNormLayer(
+                weights.linear(parts.query),
+                weights.linear(parts.key, parts.value),
+                weights.linear(parts.out),
+                weights.norm(parts.attention_norm),
+                weights.linear(parts.up, activation=self.activation(config)),
+                weights.linear(parts.down),
+                weights.norm(parts.output_norm),
+                config.num_attention_heads,
+            )
+            for parts in self.layer_parts(encoder)
+        ]

@@ -4,21 +4,13 @@ from typing import Any
 
 from torch import nn
 
-from pyterrier_cascade.encoder.families.base import Encoder, LayerParts, PostNormFamily, Stack, Weights
+from pyterrier_cascade.encoder.families.base import LayerParts, PostNormFamily
 
 
 class DistilBert(PostNormFamily):
     """DistilBERT."""
 
     model_types = ("distilbert",)
-
-    def take_apart(self, encoder: nn.Module, weights: Weights) -> Encoder:
-        """Returns the encoder as layers that can be run one by one."""
-        tables = encoder.embeddings
-        embeddings = weights.embeddings(
-            {"input_ids": tables.word_embeddings, "positions": tables.position_embeddings}, tables.LayerNorm
-        )
-        return Encoder(embeddings, self.layers(encoder, weights), nn.Identity(), encoder.config.dim)
 
     def layer_list(self, encoder: nn.Module) -> tuple[nn.Module, str]:
         """Returns the module that holds the layers, and the name of its attribute with the list of layers."""
@@ -45,4 +37,4 @@ class DistilBert(PostNormFamily):
 
     def classifier(self, module: nn.Module) -> nn.Module:
         """Returns the dense layer, the ReLU and the linear classifier."""
-        return Stack((module.pre_classifier, False), (nn.ReLU(), False), (module.classifier, False))
+        return nn.Sequential(module.pre_classifier, nn.ReLU(), module.classifier)

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from pyterrier_cascade.encoder.families.base import Encoder, Family, Stack, Weights
+from pyterrier_cascade.encoder.families.base import Encoder, Family, Weights
 from pyterrier_cascade.encoder.layers import ModernLayer
 
 LOCAL, FULL = "sliding_attention", "full_attention"
@@ -29,22 +29,15 @@ class ModernBert(Family):
             kind = LOCAL if _is_local(layer) else FULL
             if kind not in rotary:
                 rotary[kind] = tuple(table.to(weights.device) for table in _rotary(encoder, layer, kind))
-            qkv, bias = attention.Wqkv.weight, attention.Wqkv.bias
-            query, key_value = (
-                weights.raw(qkv[part], None if bias is None else bias[part])
-                for part in (slice(0, config.hidden_size), slice(config.hidden_size, None))
-            )
-            up, gate = feed.Wi.weight.chunk(2)
-            biases = (None, None) if feed.Wi.bias is None else feed.Wi.bias.chunk(2)
             layers.append(
                 ModernLayer(
                     weights.norm(layer.attn_norm),
-                    query,
-                    key_value,
+                    weights.rows(slice(config.hidden_size), attention.Wqkv),
+                    weights.rows(slice(config.hidden_size, None), attention.Wqkv),
                     weights.linear(attention.Wo),
                     weights.norm(layer.mlp_norm),
-                    weights.raw(up, biases[0], config.hidden_activation),
-                    weights.raw(gate, biases[1]),
+                    weights.rows(slice(config.intermediate_size), feed.Wi, config.hidden_activation),
+                    weights.rows(slice(config.intermediate_size, None), feed.Wi),
                     weights.linear(feed.Wo),
                     *rotary[kind],
                     config.num_attention_heads,
@@ -73,7 +66,7 @@ class ModernBert(Family):
 
     def classifier(self, module: nn.Module) -> nn.Module:
         """Returns the prediction head and the linear classifier."""
-        return Stack((module.head, False), (module.classifier, False))
+        return nn.Sequential(module.head, module.classifier)
 
 
 def _is_local(layer) -> bool:

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from pyterrier_cascade.encoder.families import Weights, take_apart
-from pyterrier_cascade.encoder.families.base import Embeddings, Stack
+from pyterrier_cascade.encoder.families.base import Embeddings, first_of_sequence
 from pyterrier_cascade.encoder.layers import Norm
 from tests.encoder import spans
 
@@ -31,17 +31,11 @@ def test_positions_by_hand():
         made = Embeddings(tables, Norm(torch.ones(2), None, 1e-5), nn.Identity(), padding_id)
         pairs = spans.inputs([3, 4])
         pairs.columns["input_ids"][:] = [5, 1, 6, 7, 8, 1, 5]
-        return made.indices(pairs, np.array([1, 0]))["positions"].tolist()
+        return made.positions(pairs.columns["input_ids"][[3, 4, 5, 6, 0, 1, 2]], np.array([4, 3])).tolist()
 
     assert positions(None) == [0, 1, 2, 3, 0, 1, 2]
     assert positions(1) == [2, 3, 1, 4, 2, 1, 3]
 
 
-def test_a_stack_shows_some_of_its_modules_a_sequence():
-    class First(nn.Module):
-        def forward(self, states):
-            assert states.shape == (3, 1, 2)
-            return states[:, 0] + 1
-
-    stack = Stack((First(), True), (nn.ReLU(), False))
-    assert stack(torch.tensor([[-2.0, 0.0]] * 3)).tolist() == [[0.0, 1.0]] * 3
+def test_modules_that_read_the_first_of_a_sequence_get_one():
+    assert first_of_sequence()(torch.tensor([[-2.0, 0.0]] * 3)).tolist() == [[[-2.0, 0.0]]] * 3
