@@ -69,13 +69,8 @@ class QuestionLists:
             tokens += size
         return batches
 
-    def collate(self, items: list[tuple[int, int]]) -> dict:
-        """Returns a batch's inputs, its ``labels``, and its ``number`` in the whole training.
-
-        Args:
-            items: The batch's number and a pair, for each of its pairs.
-        """
-        rows = np.array([row for _, row in items])
+    def collate(self, rows: list[int]) -> dict:
+        """Returns the inputs of some pairs, and their ``labels``."""
         question, question_of = np.unique(self.question_of[rows], return_inverse=True)
         document, document_of = np.unique(self.document_of[rows], return_inverse=True)
         batch = {
@@ -84,7 +79,6 @@ class QuestionLists:
             "questions": self._inputs(0, self.questions, question),
             "documents": self._inputs(1, self.documents, document),
             "labels": torch.from_numpy(self.labels[rows]),
-            "number": items[0][0],
         }
         if self.teacher is not None:
             batch["teacher"] = torch.from_numpy(self.teacher[rows]).float()

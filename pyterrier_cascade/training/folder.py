@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -12,6 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from pyterrier_cascade.checkpoint import weights_of
+from pyterrier_cascade.store.publish import publish_file, publishing_file
 from pyterrier_cascade.training.identity import refuse_another
 from pyterrier_cascade.training.processes import from_first_process
 from pyterrier_cascade.training.settings import Training
@@ -55,27 +55,24 @@ def claim(folder: Path, run: Mapping[str, object], owner: type = Training) -> No
     if note.exists():
         refuse_another(folder, json.loads(note.read_text()), run, owner)
     else:
-        unfinished = note.with_suffix(".tmp")
-        unfinished.write_text(json.dumps(run, indent=1))
-        os.replace(unfinished, note)
+        publish_file(note, json.dumps(run, indent=1).encode())
 
 
 def last_checkpoint(folder: Path) -> str | None:
     """Returns the newest complete checkpoint, and removes checkpoints that a killed process left incomplete."""
-    found = sorted(folder.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
-    for path in found:
+    complete = None
+    for path in sorted(folder.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1])):
         # The Trainer writes this file last, so a checkpoint that has it is complete.
         state = path / "trainer_state.json"
         try:
             json.loads(state.read_text())
+            complete = str(path)
         except (OSError, ValueError):
             shutil.rmtree(path)
-    found = [path for path in found if path.exists()]
-    return str(found[-1]) if found else None
+    return complete
 
 
 def save_best(module: torch.nn.Module, folder: Path) -> None:
     """Writes the weights of a module as the best ones of its training."""
-    unfinished = folder / f"{BEST}.tmp"
-    save_file(weights_of(module), unfinished)
-    os.replace(unfinished, folder / BEST)
+    with publishing_file(folder / BEST) as unfinished:
+        save_file(weights_of(module), unfinished)

@@ -5,11 +5,13 @@ import random
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import torch
 import transformers
 from safetensors.torch import load_file
+from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 
 from pyterrier_cascade.encoder.device import has_bf16
@@ -60,30 +62,9 @@ class LabelledPairs:
         """Returns the arrays that :func:`~pyterrier_cascade.training.identity.identity` hashes."""
         return [self.pairs.columns["input_ids"], self.pairs.lengths, self.labels, self.questions]
 
-    def collate(self, items: list[tuple[int, int]]) -> dict[str, torch.Tensor]:
-        """Returns a batch's padded inputs, its ``labels``, and its ``number`` in the whole training.
-
-        Args:
-            items: For each row of the batch, the number of the batch and the number of the row.
-        """
-        rows = [row for _, row in items]
-        return {**self.pairs.batch(rows), "labels": torch.from_numpy(self.labels[rows]), "number": items[0][0]}
-
-
-class _Addresses:
-    """The Trainer's data set, which returns every index unchanged.
-
-    The batch sampler draws pairs of a batch number and a row, and ``collate`` reads the examples by them.
-    """
-
-    def __init__(self, n_rows: int):
-        self.n_rows = n_rows
-
-    def __len__(self) -> int:
-        return self.n_rows
-
-    def __getitem__(self, item):
-        return item
+    def collate(self, rows: list[int]) -> dict[str, torch.Tensor]:
+        """Returns the padded inputs of some rows, and their ``labels``."""
+        return {**self.pairs.batch(rows), "labels": torch.from_numpy(self.labels[rows])}
 
 
 def train_model(
@@ -132,17 +113,15 @@ def train_model(
         if settings.folder:
             from_first_process(lambda: claim(folder, identity(settings, module, examples.arrays(), dev)))
         course = _Course(settings, epochs, n_processes, measure_dev is not None, verbose)
+        # Every process knows all batches, and accelerate gives each process its share of them.
+        batches = evenly_divisible(list(enumerate(chain.from_iterable(epochs))), n_processes)
         trainer = _Trainer(
             model=module,
             args=arguments,
-            train_dataset=_Addresses(len(examples.labels)),
-            data_collator=examples.collate,
+            train_dataset=batches,
+            data_collator=lambda items: {"number": items[0][0], **examples.collate(items[0][1])},
             callbacks=[course],
         )
-        batches = (batch for epoch in epochs for batch in epoch)
-        numbered = [[(number, row) for row in batch] for number, batch in enumerate(batches)]
-        # Every process knows all batches, and accelerate gives each process its share of them.
-        trainer.batches = evenly_divisible(numbered, n_processes)
         trainer.loss_of, trainer.settings, trainer.folder = compute_loss, settings, folder
         # If this is true, the Trainer assumes that the loss is already divided by the number of accumulated batches.
         trainer.model_accepts_loss_kwargs = False
@@ -182,10 +161,7 @@ class _Trainer(transformers.Trainer):
     """A Trainer whose single epoch is the whole training; the epochs of the settings are boundaries within it."""
 
     def get_train_dataloader(self):
-        loader = torch.utils.data.DataLoader(
-            self.train_dataset, batch_sampler=self.batches, collate_fn=self.data_collator
-        )
-        return self.accelerator.prepare(loader)
+        return self.accelerator.prepare(DataLoader(self.train_dataset, collate_fn=self.data_collator))
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         labels, number = inputs.pop("labels"), inputs.pop("number")
