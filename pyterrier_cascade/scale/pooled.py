@@ -1,7 +1,7 @@
 """A transformer whose blocks of queries are ranked by the workers of a pool."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,26 +12,13 @@ from pyterrier_cascade import frames
 from pyterrier_cascade.ranker import HELP_URL
 
 
-@dataclass(frozen=True)
-class RankBlock:
-    """The work on one block. A worker may run it twice, with the same result.
-
-    Attributes:
-        transformer: The transformer that ranks the block.
-    """
-
-    transformer: pt.Transformer
-
-    def __call__(self, block: pd.DataFrame) -> pd.DataFrame:
-        """Returns the results of a block, a frame with all candidates of some queries."""
-        return self.transformer(block)
-
-
+@dataclass(repr=False, unsafe_hash=True)
 class Pooled(pt.Transformer):
     """A transformer that runs on a pool: each worker ranks some of the queries. ``pool(transformer)`` makes it.
 
     The result has the same rows in the same order as that of the transformer alone. The transformer may be any pipeline
-    that treats each query by itself: rankers, stages, text loaders.
+    that treats each query by itself: rankers, stages, text loaders. Two are equal if they run equal transformers in
+    blocks of the same size on the same pool.
 
     Args:
         transformer: The transformer to run.
@@ -39,10 +26,13 @@ class Pooled(pt.Transformer):
         rows_per_block: The approximate number of candidates in a block. All candidates of a query are in one block.
     """
 
-    def __init__(self, transformer: pt.Transformer, pool: Any, rows_per_block: int = 1_000):
-        if rows_per_block < 1:
-            raise ValueError(f"rows_per_block must be at least 1, not {rows_per_block!r}")
-        self.transformer, self.pool, self.rows_per_block = transformer, pool, rows_per_block
+    transformer: pt.Transformer
+    pool: Any = field(hash=False)
+    rows_per_block: int = 1_000
+
+    def __post_init__(self):
+        if self.rows_per_block < 1:
+            raise ValueError(f"rows_per_block must be at least 1, not {self.rows_per_block!r}")
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Returns the results of all queries.
@@ -54,7 +44,7 @@ class Pooled(pt.Transformer):
             # An empty frame only asks for the columns of the result, and no worker is needed to find them.
             return self.transformer(inp)
         blocks = list(self._blocks(inp))
-        return pd.concat(list(self.pool.map(RankBlock(self.transformer), blocks)), ignore_index=True)
+        return pd.concat(list(self.pool.map(self.transformer, blocks)), ignore_index=True)
 
     def _blocks(self, frame: pd.DataFrame) -> Iterator[pd.DataFrame]:
         blocks = frames.Blocks.of(frame)
@@ -72,20 +62,6 @@ class Pooled(pt.Transformer):
         """Returns an expression that makes the transformer again."""
         rows = f", rows_per_block={self.rows_per_block}" if self.rows_per_block != 1_000 else ""
         return f"Pooled({self.transformer!r}, {self.pool!r}{rows})"
-
-    def __eq__(self, other):
-        """Two are equal if they run equal transformers in blocks of the same size on the same pool."""
-        if not isinstance(other, Pooled):
-            return NotImplemented
-        return (self.transformer, self.pool, self.rows_per_block) == (
-            other.transformer,
-            other.pool,
-            other.rows_per_block,
-        )
-
-    def __hash__(self):
-        """Equal transformers hash alike."""
-        return hash((Pooled, self.transformer, self.rows_per_block))
 
     def subtransformers(self) -> dict:
         """Returns the transformer that runs on the workers."""

@@ -7,7 +7,7 @@ import pickle
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, fields
 from typing import Any
 
 import pyterrier as pt
@@ -115,6 +115,7 @@ class _Map:
         return result
 
 
+@dataclass(eq=False, repr=False)
 class RayPool:
     """A pool of Ray actors that work on blocks of queries, shards of a cache and parts of a trace::
 
@@ -139,22 +140,20 @@ class RayPool:
         verbose: Whether to show a progress bar.
     """
 
-    def __init__(
-        self,
-        n_workers: int,
-        *,
-        address: str | None = None,
-        cpus: float = 1,
-        gpus: float = 0,
-        in_flight: int = 2,
-        retries: int = 2,
-        verbose: bool = False,
-    ):
-        for name, value, least in (("n_workers", n_workers, 1), ("in_flight", in_flight, 1), ("retries", retries, 0)):
+    n_workers: int
+    _: KW_ONLY
+    address: str | None = None
+    cpus: float = 1
+    gpus: float = 0
+    in_flight: int = 2
+    retries: int = 2
+    verbose: bool = False
+
+    def __post_init__(self):
+        for name, least in (("n_workers", 1), ("in_flight", 1), ("retries", 0)):
+            value = getattr(self, name)
             if not is_count(value, least):
                 raise ValueError(f"{name} must be a whole number of {least} or more, not {value!r}")
-        self.n_workers, self.address, self.cpus, self.gpus = n_workers, address, cpus, gpus
-        self.in_flight, self.retries, self.verbose = in_flight, retries, verbose
         self._actors: list | None = None
 
     @property
@@ -233,9 +232,8 @@ class RayPool:
 
     def __repr__(self):
         """Returns an expression that makes the pool again."""
-        more = {"address": None, "cpus": 1, "gpus": 0, "in_flight": 2, "retries": 2, "verbose": False}
-        given = [f"{name}={getattr(self, name)!r}" for name, value in more.items() if getattr(self, name) != value]
-        return f"RayPool({', '.join([str(self.n_workers), *given])})"
+        given = [(f.name, getattr(self, f.name)) for f in fields(self) if getattr(self, f.name) != f.default]
+        return f"RayPool({', '.join([str(self.n_workers), *(f'{name}={value!r}' for name, value in given[1:])])})"
 
     def __getstate__(self):
         """Leaves the actors out of a pickle."""
