@@ -41,8 +41,8 @@ def timed(spent: dict[str, float]):
 
         return wrapped
 
-    places = [(openvino.InferRequest, "infer", "graphs"), (wave_states.States, "read", "moving states"),
-              (wave_states.States, "write", "moving states")]  # fmt: skip
+    places = [(openvino.InferRequest, "infer", "graphs"), (wave_states.WaveStates, "read", "moving states"),
+              (wave_states.WaveStates, "write", "moving states")]  # fmt: skip
     before = [getattr(owner, name) for owner, name, _ in places]
     for (owner, name, what), function in zip(places, before, strict=True):
         setattr(owner, name, counting(what, function))
