@@ -1,9 +1,9 @@
-"""What frames cost a ranker: blocks, texts, costs, ranks; milliseconds for a query of 1,000 candidates.
+"""The overhead of frames in a ranker: blocks, texts, costs, ranks; milliseconds for a query of 1,000 candidates.
 
     python benchmarks/frames_overhead.py > benchmarks/results/frames_overhead.md
 
-A ranker that scores nothing is run on results of 1 to 100 queries, in rank order and shuffled, with distinct scores and
-with ties everywhere; and a cascade of five heads that scores nothing either.
+A ranker with given scores runs on results of 1 to 100 queries, in rank order and shuffled, with distinct scores and with
+ties everywhere. So does a cascade of five heads with given scores.
 """
 
 import platform
@@ -14,8 +14,9 @@ import numpy as np
 import pandas as pd
 
 from pyterrier_cascade import frames
-from pyterrier_cascade.early_exit import pruning
-from pyterrier_cascade.early_exit.ranker import Judged, Staged
+from pyterrier_cascade.early_exit.policy import Policy
+from pyterrier_cascade.early_exit.pruning import scores_in_turn
+from pyterrier_cascade.early_exit.ranker import EarlyExitRanker, HeadScores
 from pyterrier_cascade.ranker import Ranker
 
 N_CANDIDATES, ROUNDS = 1_000, 15
@@ -23,7 +24,7 @@ GOAL = 1.0
 
 
 class Fixed(Ranker):
-    """Does all that a ranker does but score."""
+    """Does everything that a ranker does, except scoring."""
 
     def __init__(self, scores):
         self.scores = scores
@@ -36,31 +37,27 @@ class Fixed(Ranker):
         return {"score": self.scores, "exit_layer": layers, **frames.charged(frame, blocks, layers, 12, ones, ones)}
 
 
-class FixedCascade(Staged):
-    """Does all that a cascade at alpha=.4 does but score."""
+class FixedCascade(EarlyExitRanker):
+    """Does everything that a cascade at alpha=.4 does, except scoring."""
 
     text_field, head_layers, full_layers, weights, reuses_encodings = "text", (4, 6, 8, 10, 12), 12, "none", True
-    alpha, counts, plan, batch_size, rounding, exited = 0.4, None, None, None, "floor", "below"
 
     def __init__(self, scores):
-        self.scores = scores
+        self.scores, self.policy = scores, Policy(alpha=0.4)
 
     def fingerprint(self):
-        """Returns nothing that anyone needs."""
+        """Returns an empty text, because no trace is made."""
         return ""
 
-    def judge(self, frame, blocks, plan, prune=True):
-        """Returns the given scores, at every head anew, of those that come to it."""
+    def head_scores(self, frame, blocks, plan, prune=True):
+        """Returns the given scores, in another order at every head, of the candidates that reach it."""
         frames.texts(frame, "query")
         frames.texts(frame, "text")
         rows = frames.ranking(frame, blocks, np.zeros(len(frame)))
-        scores = pruning.in_turn(
-            blocks.codes[rows],
-            plan.cutoffs,
-            plan.rounding,
-            lambda number, alive: np.roll(self.scores, number)[alive],
+        scores = scores_in_turn(
+            plan, blocks.codes[rows], lambda number, alive: np.roll(self.scores, number)[alive], prune
         )
-        return Judged(rows, scores, np.ones(len(rows)))
+        return HeadScores(rows, scores, np.ones(len(rows)))
 
 
 def results(n_queries: int) -> pd.DataFrame:
