@@ -2,8 +2,8 @@
 
     python benchmarks/frames_overhead.py > benchmarks/results/frames_overhead.md
 
-A ranker with given scores runs on results of 1 to 100 queries, in rank order and shuffled, with distinct scores and with
-ties everywhere. So does a cascade of five heads with given scores.
+A ranker with given scores runs on results of 1 to 100 queries, in rank order and shuffled, with distinct scores and
+with ties everywhere. So does a cascade of five heads with given scores.
 """
 
 import platform

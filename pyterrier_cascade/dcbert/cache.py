@@ -56,7 +56,7 @@ class DocumentCache(DocumentStore):
             )
 
     def describe(self) -> dict[str, Any]:
-        """Returns what ``python -m pyterrier_cascade info`` prints of the cache; JSON knows all of it."""
+        """Returns the description of the cache that ``python -m pyterrier_cascade info`` prints; JSON knows all of it."""
         return {
             "kind": "document cache",
             "documents": len(self),

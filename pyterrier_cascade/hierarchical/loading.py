@@ -60,7 +60,7 @@ class HierarchicalModel(LoadedModel):
         return 0
 
     def describe(self) -> dict[str, Any]:
-        """Returns what ``python -m pyterrier_cascade info`` prints of the model."""
+        """Returns the description of the model that ``python -m pyterrier_cascade info`` prints."""
         names = ("scheme", "level", "vectors", "architecture", "trained_on")
         return {**{name: self.module.config[name] for name in names}, "words": len(self.module.vectors.numbers)}
 
