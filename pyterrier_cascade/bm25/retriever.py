@@ -126,7 +126,7 @@ class BM25(pt.Artifact, pt.Transformer):
         return self._index.fingerprint
 
     def describe(self) -> dict[str, Any]:
-        """Returns the description of the index that ``python -m pyterrier_cascade info`` prints; JSON knows all of it."""
+        """Returns the description of the index that ``python -m pyterrier_cascade info`` prints."""
         settings = self.settings.as_dict()
         return {"kind": "BM25 index", "documents": self.n_docs, **settings, "fingerprint": self.fingerprint}
 

@@ -56,7 +56,7 @@ class DocumentCache(DocumentStore):
             )
 
     def describe(self) -> dict[str, Any]:
-        """Returns the description of the cache that ``python -m pyterrier_cascade info`` prints; JSON knows all of it."""
+        """Returns the description of the cache that ``python -m pyterrier_cascade info`` prints."""
         return {
             "kind": "document cache",
             "documents": len(self),

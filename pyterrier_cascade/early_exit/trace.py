@@ -244,7 +244,7 @@ class Trace(pt.Artifact):
         return f"<Trace {where}{len(self.sizes)} questions, {len(self)} candidates, heads at layers {self.layers}>"
 
     def describe(self) -> dict[str, Any]:
-        """Returns the description of the trace that ``python -m pyterrier_cascade info`` prints; JSON knows all of it."""
+        """Returns the description of the trace that ``python -m pyterrier_cascade info`` prints."""
         return {
             "kind": "trace",
             "questions": len(self.sizes),

@@ -152,7 +152,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def describe(folder: Path) -> dict[str, Any]:
-    """Returns the description of the folder that ``python -m pyterrier_cascade info`` prints: its questions, and its pairs by label."""
+    """Returns the description that ``python -m pyterrier_cascade info`` prints: questions, and pairs by label."""
     if not (folder / MANIFEST).is_file():
         return {"kind": "transfer set", "complete": False}
     shards = read_manifest(folder)["shards"]
