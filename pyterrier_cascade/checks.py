@@ -1,6 +1,7 @@
 """Checks of settings that several places need; each error says what was wrong, the value seen and what to do."""
 
 import difflib
+import functools
 import inspect
 import sys
 import warnings
@@ -50,7 +51,13 @@ class KnownSettings:
     @classmethod
     def setting_names(cls) -> list[str]:
         """Returns the names that the constructor takes."""
-        return list(inspect.signature(cls.__init__).parameters)[1:]
+        return list(_constructor_arguments(cls))
+
+
+@functools.cache
+def _constructor_arguments(cls: type) -> tuple[str, ...]:
+    """Returns the names that a constructor takes; kept, because a sweep makes a policy for each of its settings."""
+    return tuple(inspect.signature(cls.__init__).parameters)[1:]
 
 
 def warn_user(message: str, category: type[Warning] = UserWarning) -> None:

@@ -35,11 +35,6 @@ class Plan:
     rules: tuple[tuple[Rule, ...], ...]
     batch_size: int | None = None
 
-    @property
-    def prunes(self) -> bool:
-        """Whether a candidate may leave before the last head."""
-        return any(self.rules[:-1])
-
 
 @dataclass(frozen=True)
 class Policy(KnownSettings):

@@ -118,9 +118,9 @@ class Trace(pt.Artifact):
         docnos = candidates["docno"].astype(str).to_numpy(dtype=object)
         qids, groups = list(map(str, blocks.qids)), np.split(rows, np.cumsum(blocks.sizes)[:-1])
         for qid, positions in zip(qids, groups, strict=True):
-            names, count = Counter(docnos[positions].tolist()).most_common(1)[0]
-            if count > 1:
-                raise ValueError(f"question {qid!r} has candidate {names!r} more than once; a trace needs each once")
+            if len(set(names := docnos[positions].tolist())) < len(names):
+                twice = Counter(names).most_common(1)[0][0]
+                raise ValueError(f"question {qid!r} has candidate {twice!r} more than once; a trace needs each once")
         again = [number for number, qid in enumerate(qids) if qid in known]
         texts = text_hashes(candidates, [groups[number] for number in again], ranker.text_field)
         for number, text in zip(again, texts, strict=True):

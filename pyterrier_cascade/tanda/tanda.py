@@ -5,9 +5,9 @@ import json
 from collections.abc import Sequence
 
 import pandas as pd
-import pyterrier as pt
 
 from pyterrier_cascade import frames
+from pyterrier_cascade.store.publish import publish_file
 from pyterrier_cascade.tanda.recipe import Recipe
 from pyterrier_cascade.training.identity import identity, refuse_another
 
@@ -112,8 +112,8 @@ class Tanda(Recipe):
             return self.source.loaded_from(str(kept))
         ranker = self.trained(self.source, "transfer", self.transfer, dev, settings)
         ranker.save_pretrained(str(kept))
-        with pt.io.finalized_open(str(kept / DONE), "t") as file:
-            json.dump({**transfer, "history": self.steps[-1].to_dict("records")}, file, indent=1)
+        done = {**transfer, "history": self.steps[-1].to_dict("records")}
+        publish_file(kept / DONE, json.dumps(done, indent=1).encode())
         return ranker
 
     def _transfer_identity(self, ranker) -> dict[str, object]:
