@@ -18,6 +18,7 @@ from pyterrier_cascade.store import locks, publish
 from pyterrier_cascade.store.build import SortedRuns
 from pyterrier_cascade.store.folder import META
 from pyterrier_cascade.store.store import DocumentStore
+from tests.store.kills import die_after
 from tests.store.made_up import build, content, corpus, encode, in_memory, right, started
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="processes are forked and killed the POSIX way")
@@ -87,18 +88,7 @@ def test_kills_at_random_moments(tmp_path, undisturbed, kills):
 def dies_at(folder, step):
     """Builds until a file or folder has been made, moved or removed so many times."""
     unsynced()
-    steps = iter(range(step))
-
-    def counted(function):
-        def one(*arguments, **options):
-            if next(steps, None) is None:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return function(*arguments, **options)
-
-        return one
-
-    for name in ("mkdir", "replace", "rmdir", "unlink"):
-        setattr(os, name, counted(getattr(os, name)))
+    counted = die_after(step)
     build(folder, corpus(12), counted(encode), dtype="int8")
 
 

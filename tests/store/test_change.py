@@ -14,6 +14,7 @@ import pytest
 from pyterrier_cascade.store import publish
 from pyterrier_cascade.store.folder import CHANGES
 from pyterrier_cascade.store.store import DocumentStore
+from tests.store.kills import die_after
 from tests.store.made_up import build, content, corpus, encode, in_memory, right, started, states_of
 
 tmp_path = pytest.fixture(in_memory)
@@ -263,18 +264,7 @@ def test_a_kill_at_each_step_leaves_the_documents_before_or_after(tmp_path, oper
 
 
 def dies_at(work, step):
-    steps = iter(range(step))
-
-    def counted(function):
-        def one(*arguments, **options):
-            if next(steps, None) is None:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return function(*arguments, **options)
-
-        return one
-
-    for name in ("mkdir", "replace", "rmdir", "unlink"):
-        setattr(os, name, counted(getattr(os, name)))
+    die_after(step)
     work()
 
 

@@ -12,6 +12,7 @@ from pyterrier_cascade import BM25
 from pyterrier_cascade.store import publish
 from pyterrier_cascade.store.publish import publish_file, publishing_file, publishing_folder
 from tests.few_docs import DOCS
+from tests.store.kills import die_after
 from tests.store.made_up import content, in_memory
 
 tmp_path = pytest.fixture(in_memory)
@@ -122,18 +123,7 @@ def test_linux_exchanges_two_folders_in_one_step(tmp_path):
 
 def dies_at(work, step):
     """Does some work until a folder or file has been made, moved or removed so many times."""
-    steps = iter(range(step))
-
-    def counted(function):
-        def one(*arguments, **options):
-            if next(steps, None) is None:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return function(*arguments, **options)
-
-        return one
-
-    for name in ("mkdir", "replace", "rmdir", "unlink"):
-        setattr(os, name, counted(getattr(os, name)))
+    counted = die_after(step)
     publish._exchanged = counted(publish._exchanged)
     publish.sync = lambda path: None
     work()
