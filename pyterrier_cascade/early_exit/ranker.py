@@ -26,12 +26,16 @@ class HeadScores:
     Attributes:
         rows: Positions of the frame's rows in the order of the input: query by query, each by earlier rank ``(n,)``.
         scores: The score at each layer of the plan, NaN behind the layer where a candidate left ``(n, n_layers)``.
-        tokens: The number of tokens of each candidate ``(n,)``.
+        tokens: The number of tokens of each candidate, over all its inputs ``(n,)``.
+        inputs: The number of inputs of each candidate, one for each passage, ``(n,)`` or one number.
+        begun: The layers that an earlier stage had run and paid for, ``(n,)`` or one number.
     """
 
     rows: np.ndarray
     scores: np.ndarray
     tokens: np.ndarray
+    inputs: np.ndarray | int = 1
+    begun: np.ndarray | int = 0
 
 
 class EarlyExitRanker(Ranker):
@@ -188,6 +192,7 @@ def ranked_by(
         order = order[survivors(plan.rules[-1], blocks.codes[rows[order]], falling[order])]
     back = np.empty_like(rows)
     back[rows] = np.arange(len(rows))
-    costs = frames.charged(frame, blocks, layers_run[exits][back], full_layers, np.ones(len(rows)), found.tokens[back])
+    layers, inputs = np.broadcast_to(layers_run[exits] - found.begun, len(rows)), np.broadcast_to(found.inputs, len(rows))
+    costs = frames.charged(frame, blocks, layers[back], full_layers, inputs[back], found.tokens[back])
     exit_layer = np.array(plan.layers)[exits][back]
     return frames.ranked(frame, blocks, falling[back], rows[order], exit_layer=exit_layer, **costs)
