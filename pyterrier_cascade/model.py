@@ -21,18 +21,21 @@ class TrainedOn:
     Attributes:
         questions: The number of training questions.
         candidates: The number of their candidates.
-        positives: How many of these are relevant.
+        positives: How many of these are relevant; None where heads were distilled, which needs no labels.
         training: The settings of the training, as their ``repr`` shows them.
         data: The name of the training data, if the user gave one.
         quality: Rows of the model card's table: a name, the relative cost, and MAP on the development questions.
+        agreement: For each distilled head its layer, and on held-out questions the correlation with the last head's
+            scores, the share of first answers that are the same, and NDCG against the last head's ranking.
     """
 
     questions: int
     candidates: int
-    positives: int
+    positives: int | None
     training: str
     data: str | None = None
     quality: tuple[tuple[str, float, float], ...] = ()
+    agreement: tuple[tuple[int, float, float, float], ...] = ()
 
     @classmethod
     def of(cls, questions: Iterable[int], labels: np.ndarray, training: object, **more: Any) -> "TrainedOn":
@@ -53,11 +56,15 @@ class TrainedOn:
             return None
         known = {field.name for field in fields(cls)}
         found = {name: value for name, value in found.items() if name in known}
-        return cls(**found | {"quality": tuple(tuple(row) for row in found.get("quality", ()))})
+        return cls(**found | {name: tuple(map(tuple, found.get(name, ()))) for name in _TABLES})
 
     def to_config(self) -> dict[str, Any]:
         """Returns the record as JSON keeps it."""
-        return asdict(self) | {"quality": [list(row) for row in self.quality]}
+        return asdict(self) | {name: [list(row) for row in getattr(self, name)] for name in _TABLES}
+
+
+_TABLES = ("quality", "agreement")
+"""The fields of a record that are tables; JSON has lists for them."""
 
 
 class LoadedModel:
@@ -103,7 +110,12 @@ class LoadedModel:
     def warn_if_untrained(self) -> None:
         """Warns at the user's own line that scores of an untrained model mean nothing."""
         if self.untrained:
-            warn_user(f"{self.untrained}: train it with fit() before its scores mean anything")
+            warn_user(f"{self.untrained}: {self.remedy}")
+
+    @property
+    def remedy(self) -> str:
+        """What makes the scores of an untrained model mean something, for the warning."""
+        return "train it with fit() before its scores mean anything"
 
     def describe(self) -> dict[str, Any]:
         """Returns the description that ``python -m pyterrier_cascade info`` prints, in types that JSON has."""

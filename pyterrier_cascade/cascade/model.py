@@ -1,20 +1,29 @@
 """The Cascade Transformer: one encoder with a classifier after several of its layers (CT-9 to CT-14)."""
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 import transformers
 from torch import nn
 
 from pyterrier_cascade.checkpoint import check_folder
-from pyterrier_cascade.checks import check_choices
+from pyterrier_cascade.checks import check_choices, warn_user
 from pyterrier_cascade.early_exit.policy import are_layers, default_heads
 from pyterrier_cascade.encoder.families import family_of
 from pyterrier_cascade.encoder.heads import Head, Relevance
 from pyterrier_cascade.encoder.layout import POOLINGS
 from pyterrier_cascade.encoder.pair_model import PairModel
-from pyterrier_cascade.encoder.pretrained import config_fields, fast_tokenizer, fixed_seed, pretrained, silenced
+from pyterrier_cascade.encoder.pretrained import (
+    config_fields,
+    fast_tokenizer,
+    fixed_seed,
+    is_classifier,
+    pretrained,
+    silenced,
+)
 from pyterrier_cascade.registry import refuse_others
 
 
@@ -24,11 +33,16 @@ class CascadeConfig(transformers.PretrainedConfig):
     Args:
         encoder: The configuration of the Hugging Face encoder, as a dictionary with ``model_type``.
         layers: The layers that a head reads, ascending; the last is the encoder's last (CT-9).
-        pooling: How a head reads a layer: ``"mean_nocls"``, ``"mean"`` or ``"cls"`` (CT-10).
+        pooling: How a head reads a layer: ``"mean_nocls"``, ``"mean"`` or ``"cls"`` (CT-10), or ``"mean_cls"``.
         head_width: The hidden units of a head (CT-12).
         outputs: The logits of a head: 2 with a softmax, or 1 with a sigmoid (CT-12).
         dropout: Of the heads (CT-13); the encoder has its own.
-        trained_on: The record of the heads' training (:class:`~pyterrier_cascade.model.TrainedOn`); empty before it.
+        converted: Whether the last head is the classifier of the cross-encoder that the cascade was made of. Then
+            ``encoder`` is the configuration of that cross-encoder, and ``pooling``, ``head_width`` and ``outputs``
+            describe the other heads.
+        seen: The number of queries that the heads learned from, whose hashes are among the weights.
+        trained_on: The record of the heads' training or distillation (:class:`~pyterrier_cascade.model.TrainedOn`);
+            empty before it.
     """
 
     model_type = "cascade_transformer"
@@ -41,11 +55,14 @@ class CascadeConfig(transformers.PretrainedConfig):
         head_width: int = 768,
         outputs: int = 2,
         dropout: float = 0.1,
+        converted: bool = False,
+        seen: int = 0,
         trained_on: dict | None = None,
         **kwargs,
     ):
         self.encoder, self.layers, self.pooling = encoder or {}, list(layers), pooling
         self.head_width, self.outputs, self.dropout = head_width, outputs, dropout
+        self.converted, self.seen = converted, seen
         self.trained_on = trained_on or {}
         super().__init__(**kwargs)
 
@@ -65,28 +82,37 @@ class CascadeTransformer(transformers.PreTrainedModel):
 
     def __init__(self, config: CascadeConfig):
         super().__init__(config)
-        self.encoder = transformers.AutoModel.from_config(config.encoder_config)
+        if config.converted:
+            whole = transformers.AutoModelForSequenceClassification.from_config(config.encoder_config)
+            self.encoder, self.classifier = whole.base_model, family_of(whole.config).classifier(whole)
+        else:
+            self.encoder = transformers.AutoModel.from_config(config.encoder_config)
         if getattr(self.encoder, "pooler", None) is not None:
             self.encoder.pooler = None
-        width, inner = self.encoder.config.hidden_size, config.head_width
-        self.heads = nn.ModuleList(
-            nn.Sequential(
-                nn.Linear(width, inner),
-                nn.Tanh(),
-                nn.Dropout(config.dropout),
-                nn.Linear(inner, inner),
-                nn.Tanh(),
-                nn.Dropout(config.dropout),
-                nn.Linear(inner, config.outputs),
-            )
-            for _ in config.layers
-        )
+        n_heads = len(config.layers) - config.converted
+        self.heads = nn.ModuleList(fresh_head(config, self.encoder.config.hidden_size) for _ in range(n_heads))
+        self.register_buffer("seen_queries", torch.zeros(config.seen, dtype=torch.int64))
         self.post_init()
 
     def _init_weights(self, module: nn.Module) -> None:
         if isinstance(module, nn.Linear):
             module.weight.data.normal_(0.0, 0.02)
             module.bias.data.zero_()
+
+    def _load_from_state_dict(self, state_dict: dict, prefix: str, *more: Any) -> None:
+        # A model that learned holds more hashes of queries than the one that it was made of.
+        if (seen := state_dict.get(f"{prefix}seen_queries")) is not None:
+            self.seen_queries, self.config.seen = torch.empty_like(seen), len(seen)
+        super()._load_from_state_dict(state_dict, prefix, *more)
+
+    @property
+    def scorers(self) -> list[tuple[int, str, nn.Module]]:
+        """For each head its layer, its pooling, and the module from pooled states ``(n, width)`` to logits."""
+        config = self.config
+        own = [(config.pooling, head) for head in self.heads]
+        if config.converted:
+            own.append((family_of(self.encoder.config).classifier_pooling(self.encoder.config), self.classifier))
+        return [(layer, *one) for layer, one in zip(config.layers, own, strict=True)]
 
     def forward(
         self, heads: Sequence[int] | None = None, stop_gradient: bool = False, **inputs: torch.Tensor
@@ -98,7 +124,8 @@ class CascadeTransformer(transformers.PreTrainedModel):
             stop_gradient: Whether a head trains no layer that an earlier head trains (CT-17, an ablation).
             **inputs: The encoder's: ``input_ids`` ``(n, longest)`` and so on.
         """
-        wanted, layers = range(len(self.heads)) if heads is None else heads, self.config.layers
+        scorers, layers = self.scorers, self.config.layers
+        wanted = range(len(scorers)) if heads is None else heads
         family = family_of(self.encoder.config)
         owner, name = family.layer_list(self.encoder)
         every, states, hooks = getattr(owner, name), {}, []
@@ -126,7 +153,21 @@ class CascadeTransformer(transformers.PreTrainedModel):
         norm = family.final_norm(self.encoder)
         mask = inputs["attention_mask"]
         read = {layers.index(layer): norm(states[layer]) for layer in before} | {wanted[-1]: last}
-        return [self.heads[head](pooled(read[head], mask, self.config.pooling)) for head in wanted]
+        return [module(pooled(read[head], mask, how)) for head in wanted for _, how, module in [scorers[head]]]
+
+
+def fresh_head(config: CascadeConfig, width: int) -> nn.Module:
+    """Returns a head with two hidden layers (CT-12), from pooled states of an encoder of a width to logits."""
+    width, inner = width * (2 if config.pooling == "mean_cls" else 1), config.head_width
+    return nn.Sequential(
+        nn.Linear(width, inner),
+        nn.Tanh(),
+        nn.Dropout(config.dropout),
+        nn.Linear(inner, inner),
+        nn.Tanh(),
+        nn.Dropout(config.dropout),
+        nn.Linear(inner, config.outputs),
+    )
 
 
 def pooled(states: torch.Tensor, mask: torch.Tensor, pooling: str) -> torch.Tensor:
@@ -139,6 +180,8 @@ def pooled(states: torch.Tensor, mask: torch.Tensor, pooling: str) -> torch.Tens
     """
     if pooling == "cls":
         return states[:, 0]
+    if pooling == "mean_cls":
+        return torch.cat([pooled(states, mask, "mean"), states[:, 0]], 1)
     skipped = int(pooling == "mean_nocls")
     weights = mask[:, skipped:, None].to(states.dtype)
     return (states[:, skipped:] * weights).sum(1) / weights.sum(1)
@@ -150,11 +193,7 @@ class CascadeModel(PairModel):
     @property
     def heads(self) -> list[Head]:
         """The heads, for the engine."""
-        config = self.module.config
-        return [
-            Head(layer, config.pooling, Relevance(head))
-            for layer, head in zip(config.layers, self.module.heads, strict=True)
-        ]
+        return [Head(layer, pooling, Relevance(module)) for layer, pooling, module in self.module.scorers]
 
     @property
     def head_layers(self) -> tuple[int, ...]:
@@ -169,7 +208,32 @@ class CascadeModel(PairModel):
     def describe(self) -> dict[str, Any]:
         """Returns the description that ``info`` prints."""
         config = self.module.config
-        return super().describe() | {"outputs": config.outputs, "trained_on": config.trained_on or None}
+        found = {name: getattr(config, name) for name in ("outputs", "converted")}
+        return super().describe() | found | {"trained_on": config.trained_on or None}
+
+    @property
+    def remedy(self) -> str:
+        """What makes scores of fresh heads mean something."""
+        if self.module.config.converted:
+            return "call distil(candidates) before candidates are dropped by their scores"
+        return super().remedy
+
+    def has_seen(self, queries: Sequence[str]) -> np.ndarray:
+        """Returns which queries the heads learned from, boolean ``(n,)``."""
+        return np.isin(query_hashes(queries), self.module.seen_queries.cpu().numpy())
+
+    def remember(self, queries: Iterable[str]) -> None:
+        """Notes that the heads learned from queries."""
+        new = torch.from_numpy(query_hashes(list(queries))).to(self.module.seen_queries.device)
+        self.module.seen_queries = torch.cat([self.module.seen_queries, new]).unique()
+        self.module.config.seen = len(self.module.seen_queries)
+
+
+def query_hashes(queries: Sequence[str]) -> np.ndarray:
+    """Returns a hash of each query's words, whatever their case and the spaces between them, int64 ``(n,)``."""
+    words = (" ".join(query.casefold().split()).encode("utf-8", "surrogatepass") for query in queries)
+    hashes = [int.from_bytes(hashlib.sha256(one).digest()[:8], "little", signed=True) for one in words]
+    return np.array(hashes, dtype=np.int64)
 
 
 def load(
@@ -198,7 +262,7 @@ def load(
             module, untrained = _saved(source, {"layers": layers, "pooling": pooling, "outputs": outputs})
         else:
             module = _fresh(source, layers, pooling or POOLINGS[0], outputs or 2, trust_remote_code)
-            untrained = f"the heads of {source!r} at layers {tuple(module.config.layers)} are fresh"
+            untrained = fresh_heads(source, module.config)
     return CascadeModel(module.eval(), fast_tokenizer(source, trust_remote_code), untrained)
 
 
@@ -207,6 +271,7 @@ def _saved(source: str, wanted: dict) -> tuple[CascadeTransformer, str | None]:
     family_of(config.encoder_config)
     check_heads(tuple(config.layers), config.pooling, config.outputs)
     _check_depth(config.layers, config.encoder_config, source)
+    layers = wanted.pop("layers") if config.converted else None
     for name, value in wanted.items():
         has = getattr(config, name)
         if value is not None and (list(value) if name == "layers" else value) != has:
@@ -224,8 +289,43 @@ def _saved(source: str, wanted: dict) -> tuple[CascadeTransformer, str | None]:
                 f"{source!r} says that it is a Cascade Transformer with heads at layers {tuple(config.layers)}, but "
                 f"these weights {what}: {', '.join(sorted(names)[:5])}{' ...' * (len(names) > 5)}; save it again"
             )
+    if layers is not None and list(layers) != config.layers:
+        place_heads(module, layers, source)
+        return module, fresh_heads(source, module.config)
     untrained = None if config.trained_on else f"the heads of {source!r} were saved before they were trained"
     return module, untrained
+
+
+def place_heads(module: CascadeTransformer, layers: Sequence[int], source: str) -> None:
+    """Gives a cascade that was made of a cross-encoder fresh heads at other layers; its classifier stays the last.
+
+    Args:
+        module: The cascade, changed in place.
+        layers: The layers, ascending.
+        source: The name of the cascade, for errors.
+    """
+    config = module.config
+    check_last(layers, config.encoder_config, source)
+    config.update({"layers": list(layers), "seen": 0, "trained_on": {}})
+    with fixed_seed():
+        fresh = CascadeTransformer(config)
+    module.heads, module.seen_queries = fresh.heads, fresh.seen_queries
+
+
+def check_last(layers: Sequence[int], encoder: transformers.PretrainedConfig, source: str) -> None:
+    """Raises unless the last head stands where a cross-encoder's classifier reads."""
+    _check_depth(layers, encoder, source)
+    if layers[-1] != encoder.num_hidden_layers:
+        raise ValueError(
+            f"layers={tuple(layers)}, but the classifier of {source!r} reads layer {encoder.num_hidden_layers} and is "
+            f"the last head; let layers end with {encoder.num_hidden_layers}"
+        )
+
+
+def fresh_heads(source: str, config: CascadeConfig) -> str | None:
+    """Returns the reason why the heads' scores mean nothing yet; None where a trained classifier is the only head."""
+    fresh = config.layers[:-1] if config.converted else config.layers
+    return f"the heads of {source!r} at layers {tuple(fresh)} are fresh" if fresh else None
 
 
 def _fresh(
@@ -237,9 +337,13 @@ def _fresh(
     layers = default_heads(encoder_config.num_hidden_layers) if layers is None else tuple(layers)
     _check_depth(layers, encoder_config, source)
     encoder = pretrained(transformers.AutoModel, source, config=encoder_config, dtype=torch.float32, **trust)
+    if is_classifier(encoder_config) and getattr(encoder_config, "trained_on", None) != {}:
+        warn_user(
+            f"the classifier of {source!r} is dropped, and all heads are fresh; "
+            f"Cascade.from_cross_encoder({source!r}) keeps it as the last head, with the same scores"
+        )
     config = CascadeConfig(
-        # The path of the encoder on this machine concerns nobody else.
-        encoder={name: value for name, value in encoder.config.to_dict().items() if name != "_name_or_path"},
+        encoder=portable(encoder.config),
         layers=layers,
         pooling=pooling,
         outputs=outputs,
@@ -248,6 +352,11 @@ def _fresh(
         module = CascadeTransformer(config).float()
     module.encoder.load_state_dict(encoder.state_dict(), strict=False)
     return module
+
+
+def portable(config: transformers.PretrainedConfig) -> dict[str, Any]:
+    """Returns a configuration as a dictionary without its path on this machine, which concerns nobody else."""
+    return {name: value for name, value in config.to_dict().items() if name != "_name_or_path"}
 
 
 def _check_depth(layers: Sequence[int], encoder: transformers.PretrainedConfig, source: str) -> None:

@@ -12,8 +12,11 @@ import pyterrier as pt
 from ir_measures import AP
 
 from pyterrier_cascade import frames
+from pyterrier_cascade.cascade import conversion
 from pyterrier_cascade.cascade import model as cascade
 from pyterrier_cascade.cascade.card import model_card
+from pyterrier_cascade.cascade.distillation import distilled
+from pyterrier_cascade.cascade.head_learning import Distillation
 from pyterrier_cascade.cascade.training import CascadeTraining, loss_of
 from pyterrier_cascade.checkpoint import Checkpoint
 from pyterrier_cascade.early_exit.groups import batches, slabs
@@ -112,6 +115,27 @@ class Cascade(EarlyExitRanker, PairRanker):
         }
         return cls(Checkpoint.of(cascade.load, name_or_path, cls.__name__, **options), **settings)
 
+    @classmethod
+    def from_cross_encoder(
+        cls, source: Any, layers: Sequence[int] | None = None, *, trust_remote_code: bool = False, **settings
+    ) -> "Cascade":
+        """Returns a cascade of a trained cross-encoder: its own classifier is the last head.
+
+        With nothing dropped the scores are those of the cross-encoder. The heads before the last are fresh until
+        :meth:`distil` teaches them, which needs no labels::
+
+            cascade = Cascade.from_cross_encoder("cross-encoder/ms-marco-MiniLM-L6-v2").distil(candidates)
+
+        Args:
+            source: A :class:`~pyterrier_cascade.CrossEncoder`, a folder, a Hub name, or a
+                ``sentence_transformers.CrossEncoder``. Weights that an object alone holds are written to a temporary
+                folder of this process; :meth:`save_pretrained` keeps them.
+            layers: The layers of the heads, ending with the encoder's last; 4, 6, 8, 10 and 12 of 12 by default (CT-7).
+            trust_remote_code: Whether code that comes with the model may run.
+            **settings: Any of the class's settings.
+        """
+        return cls(conversion.checkpoint_of(source, layers, trust_remote_code), **settings)
+
     @property
     def head_layers(self) -> tuple[int, ...]:
         """The layers that heads read, ascending."""
@@ -163,6 +187,32 @@ class Cascade(EarlyExitRanker, PairRanker):
                 )
                 scores[part], tokens[part] = found[:, stops], pairs.lengths
         return HeadScores(rows, scores, tokens)
+
+    def distil(
+        self,
+        candidates: pd.DataFrame,
+        layers: Sequence[int] | str | None = None,
+        *,
+        folder: str | None = None,
+        settings: Distillation = Distillation(),
+    ) -> "Cascade":
+        """Teaches the heads before the last one to give the last one's scores, without labels, and returns the cascade.
+
+        The encoder and the last head stay as they are, bit for bit. One pass of the encoder reads the states of all
+        candidates; then each head learns in seconds. :attr:`history` says how well each head agrees with the last one
+        on questions that were held out: correlation of scores, share of equal first answers, and NDCG@10 against the
+        last one's ranking. The cascade remembers the queries by hash, because they can certify nothing.
+
+        Args:
+            candidates: A results frame with texts, of some hundred queries or more like those to come.
+            layers: The layers that get heads, ending with the encoder's last; those of the present heads unless given.
+                ``"auto"`` tries a head after every layer and keeps those of the cheapest cascade.
+            folder: A folder for the states, so that a call that was killed goes on where it stood when it is made
+                again. A candidate takes 4 bytes for each unit of the encoder's width and each layer.
+            settings: How heads learn.
+        """
+        distilled(self, candidates, layers, folder, settings)
+        return self
 
     def train(self, train: pd.DataFrame, dev: pd.DataFrame | None, dev_qrels: pd.DataFrame | None) -> None:
         """Trains encoder and heads on labelled pairs (CT-15 to CT-23)."""

@@ -10,7 +10,14 @@ from pyterrier_cascade.checkpoint import check_folder
 from pyterrier_cascade.encoder.families import MODEL_TYPES, family_of
 from pyterrier_cascade.encoder.heads import Head, Relevance
 from pyterrier_cascade.encoder.pair_model import PairModel
-from pyterrier_cascade.encoder.pretrained import config_fields, fast_tokenizer, fixed_seed, pretrained, silenced
+from pyterrier_cascade.encoder.pretrained import (
+    config_fields,
+    fast_tokenizer,
+    fixed_seed,
+    is_classifier,
+    pretrained,
+    silenced,
+)
 from pyterrier_cascade.registry import refuse_others
 
 
@@ -69,9 +76,12 @@ def load(
     return CrossEncoderModel(module.eval(), fast_tokenizer(source, trust_remote_code), untrained)
 
 
-def is_classifier(config: Any) -> bool:
-    """Returns whether a configuration is that of a sequence classifier and not of a bare encoder."""
-    return "ForSequenceClassification" in "".join(getattr(config, "architectures", None) or [])
+def check_outputs(source: str, config: transformers.PretrainedConfig) -> None:
+    """Raises where a classifier has too many outputs to rerank."""
+    if config.num_labels > 2:
+        raise ValueError(
+            f"{source!r} tells {config.num_labels} classes apart; a reranker needs a head of 1 or 2 outputs"
+        )
 
 
 def _check_head(source: str, config: transformers.PretrainedConfig, dense: bool) -> None:
@@ -82,10 +92,8 @@ def _check_head(source: str, config: transformers.PretrainedConfig, dense: bool)
             config.dense_head = False
     elif not dense and getattr(config, "dense_head", True):
         raise ValueError(f"dense=False, but the head of {source!r} was trained with a dense layer; give a bare encoder")
-    elif config.num_labels > 2:
-        raise ValueError(
-            f"{source!r} tells {config.num_labels} classes apart; a reranker needs a head of 1 or 2 outputs"
-        )
+    else:
+        check_outputs(source, config)
 
 
 def _leave_out_dense(module: transformers.PreTrainedModel) -> None:

@@ -83,3 +83,29 @@ def run(
                     progress(len(rows) - len(survivors))
                     rows = survivors
     return scores
+
+
+def read(
+    executor: Executor,
+    pairs: TokenPairs,
+    budget: int | None = None,
+    progress: Callable[[int], object] = lambda n_done: None,
+) -> np.ndarray:
+    """Returns the vectors that each head's module makes of each input, ``(n_inputs, n_heads, width)`` in fp32.
+
+    The heads are modules that return vectors ``(n, width)`` in place of scores, such as the pooled states themselves.
+
+    Args:
+        executor: The encoder and such heads, ready to run.
+        pairs: The inputs.
+        budget: The most tokens of a chunk; the executor's own number unless given.
+        progress: Called with the number of inputs that have just been read.
+    """
+    found: list[np.ndarray] = []
+    with executor.workers() as pool:
+        parts = chunks(pairs.lengths, budget or executor.budget, pool.n_threads, executor.padding)
+        for result in pool.map(lambda part: executor.run(range(len(executor.heads)), pairs, part, None), parts):
+            found.append(result.float().cpu().numpy())
+            progress(result.shape[1])
+    order = np.argsort(np.concatenate(parts))
+    return np.concatenate(found, axis=1).swapaxes(0, 1)[order]

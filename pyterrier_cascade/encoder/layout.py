@@ -6,11 +6,12 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-POOLINGS = ("mean_nocls", "mean", "cls")
+POOLINGS = ("mean_nocls", "mean", "cls", "mean_cls")
 """The vectors that a head may read (CT-10).
 
 ``"mean_nocls"`` is the mean of all symbols except the first. ``"mean"`` is the mean of all symbols. ``"cls"`` is the
-first symbol.
+first symbol. ``"mean_cls"``, which the paper does not have, is the mean of all symbols and the first symbol side by
+side, and is twice as wide.
 """
 
 ROUND = 16
@@ -91,6 +92,8 @@ class Packed:
         """Returns the vector of each input that a head with one of the :data:`POOLINGS` reads, ``(n, width)``."""
         if pooling == "cls":
             return self.first(hidden)
+        if pooling == "mean_cls":
+            return torch.cat([self.pooled(hidden, "mean"), self.first(hidden).float()], 1)
         total = hidden.new_zeros(len(self.lengths), hidden.shape[1], dtype=torch.float32)
         total.index_add_(0, self.owners, self.pack(hidden).float())
         counts = torch.from_numpy(self.lengths)[:, None]
@@ -189,6 +192,8 @@ class Padded:
         """Returns the vector of each input that a head with one of the :data:`POOLINGS` reads, ``(n, width)``."""
         if pooling == "cls":
             return self.first(hidden)
+        if pooling == "mean_cls":
+            return torch.cat([self.pooled(hidden, "mean"), self.first(hidden)], 1)
         skipped = 1 if pooling == "mean_nocls" else 0
         weights = self.real[:, skipped:].unsqueeze(-1).to(hidden.dtype)
         return (hidden[:, skipped:] * weights).sum(1) / weights.sum(1)

@@ -36,6 +36,11 @@ def config_fields(source: str) -> dict[str, Any]:
     return PretrainedConfig.get_config_dict(source)[0]
 
 
+def is_classifier(config: Any) -> bool:
+    """Returns whether a configuration is that of a sequence classifier and not of a bare encoder."""
+    return "ForSequenceClassification" in "".join(getattr(config, "architectures", None) or [])
+
+
 def fast_tokenizer(source: str, trust_remote_code: bool = False) -> Any:
     """Returns the fast tokenizer in a folder or on the Hub, or raises if it has only a slow one.
 

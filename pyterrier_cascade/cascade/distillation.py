@@ -1,0 +1,206 @@
+"""Distilling heads without labels: one pass of the encoder reads all states, then each head learns the last scores."""
+
+import hashlib
+import tempfile
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import torch
+from torch import nn
+
+from pyterrier_cascade import frames
+from pyterrier_cascade.cascade.head_learning import Distillation, Features, agreement, learn_head, split
+from pyterrier_cascade.cascade.model import CascadeModel, check_last, fresh_head, place_heads
+from pyterrier_cascade.cascade.placement import cheapest_layers
+from pyterrier_cascade.early_exit.groups import slabs
+from pyterrier_cascade.encoder.engine import read
+from pyterrier_cascade.encoder.executors import Executors
+from pyterrier_cascade.encoder.heads import Head, Relevance
+from pyterrier_cascade.encoder.pretrained import fixed_seed
+from pyterrier_cascade.encoder.torch_executor import DTYPES
+from pyterrier_cascade.model import TrainedOn
+from pyterrier_cascade.pair_ranker import ROWS
+from pyterrier_cascade.store.publish import publishing_folder
+
+if TYPE_CHECKING:
+    from pyterrier_cascade.cascade.ranker import Cascade
+
+AUTO = "auto"
+
+
+@dataclass(frozen=True)
+class PooledStates:
+    """The pooled states of inputs at some layers and the last head's scores, in part folders on disk.
+
+    Attributes:
+        parts: The folders, each with the states of some inputs.
+        layers: The layers that were read.
+    """
+
+    parts: list[Path]
+    layers: tuple[int, ...]
+
+    @cached_property
+    def scores(self) -> np.ndarray:
+        """The last head's score of each input, ``(n,)``."""
+        return np.concatenate([np.load(part / "scores.npy") for part in self.parts])
+
+    @cached_property
+    def questions(self) -> np.ndarray:
+        """The question of each input as a number, ascending, ``(n,)``."""
+        return np.concatenate([np.load(part / "questions.npy") for part in self.parts])
+
+    def features(self, layer: int) -> Features:
+        """Returns the function that reads the states of a layer, ``(n,)`` to ``(n, width)``."""
+        arrays = [np.load(part / f"layer-{layer:02d}.npy", mmap_mode="r") for part in self.parts]
+        starts = np.cumsum([0, *map(len, arrays)])
+
+        def of(rows: np.ndarray) -> np.ndarray:
+            found = np.empty((len(rows), arrays[0].shape[1]), np.float32)
+            where = np.searchsorted(starts, rows, side="right") - 1
+            for part in np.unique(where).tolist():
+                mine = where == part
+                found[mine] = arrays[part][rows[mine] - starts[part]]
+            return found
+
+        return of
+
+
+def distilled(
+    ranker: "Cascade",
+    candidates: pd.DataFrame,
+    layers: Sequence[int] | str | None,
+    folder: str | None,
+    settings: Distillation,
+) -> None:
+    """Teaches a ranker's heads the last head's scores; the arguments are those of :meth:`Cascade.distil`."""
+    frames.validate(candidates, context=ranker, text_field=ranker.text_field)
+    model, depth = ranker.model.loaded, ranker.model.loaded.layers
+    if not model.module.config.converted:
+        raise ValueError(
+            f"distil() teaches heads the scores of a cross-encoder's classifier, and {ranker.model!r} has none; make "
+            "the cascade by Cascade.from_cross_encoder(...), or train with labels: fit() with heads='distilled'"
+        )
+    if layers is not None and layers != AUTO:
+        check_last(layers, model.encoder_config, ranker.model.source)
+    blocks = frames.Blocks.of(candidates)
+    if len(blocks) < 2:
+        raise ValueError(
+            f"distil() needs candidates of two queries or more, but these are of {len(blocks)}; some hundred do well"
+        )
+    wanted = tuple(range(1, depth + 1)) if layers == AUTO else tuple(layers or model.head_layers)
+    if wanted == (depth,):
+        return
+    with tempfile.TemporaryDirectory() if folder is None else nullcontext(folder) as place:
+        states = read_states(ranker, candidates, blocks, wanted, Path(place))
+        if np.ptp(states.scores) == 0:
+            raise ValueError(
+                f"the last head gives all {len(states.scores)} candidates the same score, {states.scores[0]}; there is "
+                "nothing to learn from them"
+            )
+        held = split(len(blocks), settings)[states.questions]
+        with ranker.model.training():
+            heads, scores, report = _learned(model, states, held, settings, ranker.verbose)
+            if layers == AUTO:
+                scores = np.column_stack([*scores.values(), states.scores])
+                wanted = cheapest_layers(scores[held], states.questions[held], wanted)
+            _replace(ranker, wanted, heads)
+            model.remember(frames.texts(candidates, "query"))
+            report = [row for row in report if row["layer"] in wanted]
+            record = TrainedOn(
+                len(blocks),
+                len(candidates),
+                None,
+                repr(settings),
+                agreement=tuple(tuple(row.values()) for row in report),
+            )
+            ranker.model.mark_fitted(report, record)
+
+
+def _learned(
+    model: CascadeModel, states: PooledStates, held: np.ndarray, settings: Distillation, verbose: bool
+) -> tuple[dict[int, nn.Module], dict[int, np.ndarray], list[dict]]:
+    """Returns for each layer but the last a trained head and its scores, and the report of their agreement."""
+    heads, scores, report = {}, {}, []
+    target, questions = states.scores, states.questions
+    for layer in pt.tqdm(states.layers[:-1], desc="heads", unit="head", disable=not verbose):
+        with fixed_seed(), torch.inference_mode(False):
+            head = fresh_head(model.module.config, model.encoder_config.hidden_size)
+            # Larger weights than a fine-tuned head's start lets a head learn within few passes.
+            for linear in head[::3]:
+                nn.init.xavier_uniform_(linear.weight)
+                nn.init.zeros_(linear.bias)
+            scores[layer] = learn_head(head, states.features(layer), target, questions, held, settings)
+        heads[layer] = head.eval()
+        found = agreement(scores[layer][held], target[held], questions[held])
+        report.append(dict(zip(("layer", "correlation", "top1", "ndcg"), (layer, *found), strict=True)))
+    return heads, scores, report
+
+
+def _replace(ranker: "Cascade", layers: tuple[int, ...], heads: dict[int, nn.Module]) -> None:
+    """Puts distilled heads in place of the ranker's, perhaps at other layers."""
+    model = ranker.model.loaded
+    if layers != model.head_layers:
+        place_heads(model.module, layers, ranker.model.source)
+        ranker.model.options |= {"layers": layers}
+    device = next(model.module.parameters()).device
+    for number, layer in enumerate(layers[:-1]):
+        model.module.heads[number] = heads[layer].to(device)
+    model.__dict__.pop("executors", None)
+
+
+def read_states(
+    ranker: "Cascade", candidates: pd.DataFrame, blocks: frames.Blocks, layers: tuple[int, ...], folder: Path
+) -> PooledStates:
+    """Returns the pooled states of candidates at some layers. Parts that are in the folder already are not read again.
+
+    Args:
+        ranker: The cascade; the pass is computed by torch.
+        candidates: A results frame with texts.
+        blocks: Its blocks.
+        layers: The layers to read, of which the last is the encoder's last.
+        folder: The folder of the parts, which are replaced where they are of other candidates or another model.
+    """
+    model = ranker.model.loaded
+    executor, last = _reader(ranker, layers)
+    rows = frames.ranking(candidates, blocks, np.zeros(len(candidates)))
+    parts = []
+    with pt.tqdm(total=len(rows), desc="states", unit="pair", disable=not ranker.verbose) as bar:
+        for number, part in enumerate(slabs(blocks.codes[rows], ROWS)):
+            frame, questions = candidates.iloc[rows[part]], blocks.codes[rows[part]]
+            words = f"{ranker.fingerprint()} {layers} {frames.digest([frame], ranker.text_field, questions.tolist())}"
+            parts.append(folder / f"{number:05d}-{hashlib.sha256(words.encode()).hexdigest()[:16]}")
+            if parts[-1].is_dir():
+                bar.update(len(frame))
+                continue
+            pairs = ranker._tokenize(*ranker._texts(frame))
+            found = read(executor, pairs, ranker.token_budget, bar.update)
+            if not np.isfinite(found).all():
+                raise ValueError(f"states of {ranker.model!r} are NaN or infinite; the model's weights are broken")
+            with publishing_folder(parts[-1]) as new, torch.inference_mode():
+                classifier, pooling = Relevance(model.module.classifier).eval(), last.pooling
+                width = found.shape[2] // 2
+                read_last = found[:, -1, width:] if pooling == "cls" else found[:, -1, :width]
+                device = next(model.module.parameters()).device
+                scores = classifier(torch.from_numpy(np.ascontiguousarray(read_last)).to(device)).cpu().numpy()
+                np.save(new / "scores.npy", scores)
+                np.save(new / "questions.npy", questions[pairs.owner])
+                for place, layer in enumerate(layers[:-1]):
+                    np.save(new / f"layer-{layer:02d}.npy", found[:, place].astype(np.float16))
+    return PooledStates(parts, layers)
+
+
+def _reader(ranker: "Cascade", layers: tuple[int, ...]):
+    """Returns an executor whose heads return the pooled states of layers, and the last head."""
+    model = ranker.model.loaded
+    precision = ranker.precision if ranker.precision in DTYPES else "fp32"
+    heads = [Head(layer, "mean_cls", nn.Identity()) for layer in layers]
+    executors = Executors(model.module.base_model, heads)
+    return executors.get("torch", precision, ranker.device, None), model.heads[-1]
