@@ -1,4 +1,5 @@
 from pyterrier_cascade.bm25 import BM25 as BM25
+from pyterrier_cascade.cascade.head_learning import Distillation as Distillation
 from pyterrier_cascade.cascade.ranker import Cascade as Cascade
 from pyterrier_cascade.cascade.training import CascadeTraining as CascadeTraining
 from pyterrier_cascade.crossencoder.ranker import CrossEncoder as CrossEncoder

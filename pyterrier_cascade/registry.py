@@ -53,7 +53,7 @@ RERANKERS = (
     Reranker("SequentialReranker", "crossencoder.sequential", "sequential", files="layers-*/config.json"),
     Reranker(
         *("Cascade", "cascade.ranker", "cascade", "CascadeTraining"),
-        more={"CascadeTraining": "cascade.training"},
+        more={"CascadeTraining": "cascade.training", "Distillation": "cascade.head_learning"},
         model_type="cascade_transformer",
     ),
     Reranker(

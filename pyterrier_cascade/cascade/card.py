@@ -15,7 +15,7 @@ tags:
 # Cascade Transformer
 
 A reranker that drops candidates on the way: one {family} encoder of {depth} layers x {width} with scoring heads after
-layers {layers} (pooling `{pooling}`, heads of {head_width} hidden units, {outputs} outputs).
+layers {layers} (pooling `{pooling}`, heads of {head_width} hidden units, {outputs} outputs).{last}
 
 ```python
 from pyterrier_cascade import Cascade
@@ -44,7 +44,22 @@ def model_card(config: CascadeConfig, trained_on: TrainedOn | None, name: str) -
     """
     encoder = config.encoder_config
     data, quality = "None: the heads are fresh.", "Not measured: no development questions were given."
-    if trained_on is not None:
+    if trained_on is not None and trained_on.positives is None:
+        data = (
+            f"{trained_on.data or 'Not named.'}\n{trained_on.questions} questions with {trained_on.candidates} "
+            f"candidates, without labels: the heads learned the last head's scores.\n"
+            f"Trained with `{trained_on.training}`."
+        )
+        rows = "\n".join(
+            f"| head at layer {layer} | {correlation:.3f} | {first:.3f} | {gain:.3f} |"
+            for layer, correlation, first, gain in trained_on.agreement
+        )
+        quality = (
+            "Agreement with the last head on held-out questions: the correlation of scores, the share of questions with"
+            "\nthe same first answer, and NDCG@10 against the last head's ranking.\n\n"
+            f"| | correlation | first answer | NDCG@10 |\n|---|---|---|---|\n{rows}"
+        )
+    elif trained_on is not None:
         data = (
             f"{trained_on.data or 'Not named.'}\n{trained_on.questions} questions with {trained_on.candidates} "
             f"candidates, {trained_on.positives} of them positive.\nTrained with `{trained_on.training}`."
@@ -64,6 +79,7 @@ def model_card(config: CascadeConfig, trained_on: TrainedOn | None, name: str) -
         pooling=config.pooling,
         head_width=config.head_width,
         outputs=config.outputs,
+        last=" Its last head is the classifier of the cross-encoder\nthat it was made of." if config.converted else "",
         data=data,
         quality=quality,
     )

@@ -9,50 +9,13 @@ from typing import Any
 
 import transformers
 
-from pyterrier_cascade.cascade.model import (
-    CascadeConfig,
-    CascadeModel,
-    CascadeTransformer,
-    check_heads,
-    check_last,
-    fresh_heads,
-    portable,
-)
+from pyterrier_cascade.cascade.loading import check_heads, check_last, load
 from pyterrier_cascade.checkpoint import Checkpoint, check_folder
 from pyterrier_cascade.crossencoder import model as crossencoder
-from pyterrier_cascade.early_exit.policy import default_heads
 from pyterrier_cascade.encoder.families import family_of
-from pyterrier_cascade.encoder.pretrained import fixed_seed, is_classifier
+from pyterrier_cascade.encoder.pretrained import is_classifier
+from pyterrier_cascade.ranker import Ranker
 from pyterrier_cascade.registry import refuse_others
-
-HEAD = {"pooling": "mean_cls", "outputs": 1, "head_width": 256}
-"""The heads before the classifier: they read mean and first symbol, and their one output learns the last score."""
-
-
-def load(source: str, layers: Sequence[int] | None = None, trust_remote_code: bool = False) -> CascadeModel:
-    """Returns the cascade of the cross-encoder in a folder or on the Hub, with fresh heads before its classifier.
-
-    Args:
-        source: A folder or a Hub name.
-        layers: The layers of the heads, ending with the encoder's last;
-            :func:`~pyterrier_cascade.early_exit.policy.default_heads` unless given.
-        trust_remote_code: Whether code that comes with the model may run.
-    """
-    found = crossencoder.load(source, trust_remote_code=trust_remote_code)
-    if found.untrained:
-        raise ValueError(f"{found.untrained}: a cascade is made of a trained cross-encoder; train it with fit() first")
-    encoder = found.module.base_model
-    config = CascadeConfig(
-        encoder=portable(found.module.config),
-        layers=default_heads(found.layers) if layers is None else layers,
-        converted=True,
-        **HEAD,
-    )
-    with fixed_seed():
-        module = CascadeTransformer(config).float()
-    module.encoder.load_state_dict(encoder.state_dict(), strict=False)
-    module.classifier.load_state_dict(family_of(found.module.config).classifier(found.module).state_dict())
-    return CascadeModel(module.eval(), found.tokenizer, fresh_heads(source, config))
 
 
 def checkpoint_of(source: Any, layers: Sequence[int] | None, trust_remote_code: bool) -> Checkpoint:
@@ -61,7 +24,7 @@ def checkpoint_of(source: Any, layers: Sequence[int] | None, trust_remote_code: 
     Args:
         source: A folder, a Hub name, a :class:`~pyterrier_cascade.CrossEncoder`, or a
             ``sentence_transformers.CrossEncoder``.
-        layers: As for :func:`load`.
+        layers: As for :func:`~pyterrier_cascade.cascade.loading.load`.
         trust_remote_code: Likewise.
     """
     check_heads(layers, None, None)
@@ -79,7 +42,14 @@ def checkpoint_of(source: Any, layers: Sequence[int] | None, trust_remote_code: 
     if layers is not None:
         check_last(layers, config, folder)
     options = {"layers": None if layers is None else tuple(map(int, layers)), "trust_remote_code": trust_remote_code}
-    return Checkpoint(load, folder, **{name: value for name, value in options.items() if value})
+    return Checkpoint(load, folder, convert=True, **{name: value for name, value in options.items() if value})
+
+
+def settings_of(source: Any) -> dict[str, Any]:
+    """Returns the settings of a cross-encoder object on which its scores depend; none for a folder or a Hub name."""
+    if isinstance(source, Ranker):
+        return source.settings()
+    return {"max_length": source.max_length} if hasattr(source, "max_length") else {}
 
 
 def _folder_of(source: Any) -> str:

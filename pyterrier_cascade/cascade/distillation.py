@@ -17,7 +17,8 @@ from torch import nn
 
 from pyterrier_cascade import frames
 from pyterrier_cascade.cascade.head_learning import Distillation, Features, agreement, learn_head, split
-from pyterrier_cascade.cascade.model import CascadeModel, check_last, fresh_head, place_heads
+from pyterrier_cascade.cascade.loading import check_heads, check_last, place_heads
+from pyterrier_cascade.cascade.model import CascadeModel, fresh_head
 from pyterrier_cascade.cascade.placement import cheapest_layers
 from pyterrier_cascade.early_exit.groups import slabs
 from pyterrier_cascade.encoder.engine import read
@@ -88,7 +89,10 @@ def distilled(
             f"distil() teaches heads the scores of a cross-encoder's classifier, and {ranker.model!r} has none; make "
             "the cascade by Cascade.from_cross_encoder(...), or train with labels: fit() with heads='distilled'"
         )
+    if isinstance(layers, str) and layers != AUTO:
+        raise ValueError(f'layers={layers!r}: give layers, "auto", or nothing for those of the present heads')
     if layers is not None and layers != AUTO:
+        check_heads(layers, None, None)
         check_last(layers, model.encoder_config, ranker.model.source)
     blocks = frames.Blocks.of(candidates)
     if len(blocks) < 2:

@@ -15,6 +15,9 @@ ALPHAS = (0.0, 0.15, 0.3, 0.45, 0.6, 0.75, 0.9)
 AT_MOST = 0.05
 """The share of questions whose first answer may be lost."""
 
+LEAST_GAIN = 0.005
+"""The share of the full encoder's layers that a further head has to save."""
+
 
 def cheapest_layers(scores: np.ndarray, questions: np.ndarray, layers: tuple[int, ...]) -> tuple[int, ...]:
     """Returns the layers that should have heads, ascending; the last layer is always one of them.
@@ -35,7 +38,7 @@ def cheapest_layers(scores: np.ndarray, questions: np.ndarray, layers: tuple[int
             these = tuple(sorted({*chosen, layer}))
             heads = [layers.index(one) for one in these]
             tried[these] = _cheapest(scores[:, heads], questions, first, these)
-        if not tried or min(tried.values()) >= cost:
+        if not tried or min(tried.values()) > cost - LEAST_GAIN:
             break
         chosen, cost = min(tried.items(), key=lambda item: item[1])
     return chosen

@@ -12,8 +12,7 @@ import pyterrier as pt
 from ir_measures import AP
 
 from pyterrier_cascade import frames
-from pyterrier_cascade.cascade import conversion
-from pyterrier_cascade.cascade import model as cascade
+from pyterrier_cascade.cascade import conversion, loading
 from pyterrier_cascade.cascade.card import model_card
 from pyterrier_cascade.cascade.distillation import distilled
 from pyterrier_cascade.cascade.head_learning import Distillation
@@ -78,7 +77,7 @@ class Cascade(EarlyExitRanker, PairRanker):
         training: CascadeTraining = CascadeTraining(),
         **policy: Any,
     ):
-        self.model, self.policy = Checkpoint.of(cascade.load, model, "Cascade"), Policy(**policy)
+        self.model, self.policy = Checkpoint.of(loading.load, model, "Cascade"), Policy(**policy)
         self.max_length, self.engine, self.precision = max_length, engine, precision
         self.device, self.token_budget, self.verbose = device, token_budget, verbose
         self.text_field, self.training = text_field, training
@@ -106,14 +105,14 @@ class Cascade(EarlyExitRanker, PairRanker):
             trust_remote_code: Whether code that comes with a bare encoder may run.
             **settings: Any of the class's settings.
         """
-        cascade.check_heads(layers, pooling, outputs)
+        loading.check_heads(layers, pooling, outputs)
         options = {
             "layers": None if layers is None else tuple(map(int, layers)),
             "pooling": pooling,
             "outputs": outputs,
             "trust_remote_code": trust_remote_code or None,
         }
-        return cls(Checkpoint.of(cascade.load, name_or_path, cls.__name__, **options), **settings)
+        return cls(Checkpoint.of(loading.load, name_or_path, cls.__name__, **options), **settings)
 
     @classmethod
     def from_cross_encoder(
@@ -132,9 +131,12 @@ class Cascade(EarlyExitRanker, PairRanker):
                 folder of this process; :meth:`save_pretrained` keeps them.
             layers: The layers of the heads, ending with the encoder's last; 4, 6, 8, 10 and 12 of 12 by default (CT-7).
             trust_remote_code: Whether code that comes with the model may run.
-            **settings: Any of the class's settings.
+            **settings: Any of the class's settings. Those of a ``CrossEncoder`` object, such as its ``max_length``,
+                hold unless they are given here.
         """
-        return cls(conversion.checkpoint_of(source, layers, trust_remote_code), **settings)
+        known = set(cls.setting_names()) - {"model", "training"}
+        theirs = {name: value for name, value in conversion.settings_of(source).items() if name in known}
+        return cls(conversion.checkpoint_of(source, layers, trust_remote_code), **(theirs | settings))
 
     @property
     def head_layers(self) -> tuple[int, ...]:
@@ -150,6 +152,10 @@ class Cascade(EarlyExitRanker, PairRanker):
     def weights(self) -> Checkpoint:
         """The name of the weights."""
         return self.model
+
+    def has_seen(self, queries: Sequence[str]) -> np.ndarray:
+        """Returns which queries the heads learned from, boolean ``(n,)``; case and spaces make no difference."""
+        return self.model.loaded.has_seen(queries)
 
     def fingerprint(self) -> str:
         """Returns a hash of the weights and of the settings that scores depend on."""
@@ -194,7 +200,7 @@ class Cascade(EarlyExitRanker, PairRanker):
         layers: Sequence[int] | str | None = None,
         *,
         folder: str | None = None,
-        settings: Distillation = Distillation(),
+        settings: Distillation = Distillation(),  # noqa: B008
     ) -> "Cascade":
         """Teaches the heads before the last one to give the last one's scores, without labels, and returns the cascade.
 
@@ -249,6 +255,8 @@ class Cascade(EarlyExitRanker, PairRanker):
             verbose=self.verbose,
             unused_parameters=settings.heads == "sampled",
         )
+        for frame in (train, dev):
+            model.remember([] if frame is None else frame["query"].dropna())
         record = TrainedOn.of(questions, labels, settings)
         self.model.mark_fitted(history, record)
         # One more pass over the development data, for the model card that the first process alone writes.

@@ -1,7 +1,5 @@
 """The monolithic transformer: an encoder and a classifier on its first symbol (CT-4, TA-2)."""
 
-from typing import Any
-
 import torch
 import transformers
 from torch import nn

@@ -240,7 +240,7 @@ def test_fresh_heads_are_said(encoder):
         ({"max_length": 4}, "max_length=4 leaves no room for a query and a document; use 8 or more"),
         ({"training": Training()}, "a cascade's training must be CascadeTraining(...), not Training()"),
         ({"layers": (4, 2)}, "heads at layers (4, 2): give layers from 1 in ascending order, each once"),
-        ({"pooling": "sum"}, "pooling must be one of mean_nocls, mean, cls, not 'sum'"),
+        ({"pooling": "sum"}, "pooling must be one of mean_nocls, mean, cls, mean_cls, not 'sum'"),
     ],
 )
 def test_bad_settings_are_refused_at_the_door(settings, message):

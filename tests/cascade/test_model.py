@@ -11,7 +11,8 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from pyterrier_cascade.cascade.model import CascadeTransformer, load
+from pyterrier_cascade.cascade.loading import load
+from pyterrier_cascade.cascade.model import CascadeTransformer
 from pyterrier_cascade.encoder.engine import run
 from pyterrier_cascade.encoder.pairs import tokenize
 from tests import tiny
@@ -155,7 +156,7 @@ def test_a_classifier_gives_its_encoder(tmp_path):
         ({"layers": (2, 2)}, "heads at layers (2, 2): give layers from 1 in ascending order, each once"),
         ({"layers": (0, 2)}, "heads at layers (0, 2): give layers from 1 in ascending order, each once"),
         ({"layers": ()}, "heads at layers (): give layers from 1 in ascending order, each once"),
-        ({"pooling": "max"}, "pooling must be one of mean_nocls, mean, cls, not 'max'"),
+        ({"pooling": "max"}, "pooling must be one of mean_nocls, mean, cls, mean_cls, not 'max'"),
         ({"outputs": 3}, "a head has 1 or 2 outputs, not 3"),
     ],
 )
@@ -191,7 +192,7 @@ def test_a_checkpoint_that_lost_its_heads(saved, tmp_path):
         ({"layers": []}, "heads at layers (): give layers from 1 in ascending order, each once"),
         ({"layers": [6, 5, 4, 3, 2]}, "heads at layers (6, 5, 4, 3, 2): give layers from 1 in ascending order"),
         ({"layers": [2, 3, 4, 5, 9]}, "heads at layers (2, 3, 4, 5, 9), but the encoder {source!r} has 6; use layers"),
-        ({"pooling": "max"}, "pooling must be one of mean_nocls, mean, cls, not 'max'"),
+        ({"pooling": "max"}, "pooling must be one of mean_nocls, mean, cls, mean_cls, not 'max'"),
         ({"layers": [2, 6]}, "with heads at layers (2, 6), but these weights are left over: heads.2.0.bias"),
         ({"head_width": 100}, "but these weights have other shapes: heads.0.0.bias, heads.0.0.weight, heads.0.3.bias"),
     ],
