@@ -49,8 +49,8 @@ class Cascade(EarlyExitRanker, PairRanker):
 
     Args:
         model: A folder or a Hub name: a Cascade Transformer, or a bare encoder, which gets fresh heads to be trained.
-        max_length: The most tokens of query and document together; only the document is cut. By default 512, or what
-            the encoder has positions for if that is less.
+        max_length: The most tokens of query and document together; only the document is cut. By default 512, or
+            less where the tokenizer says so or the encoder has fewer positions. The positions alone are a limit.
         engine: ``"torch"``, or ``"openvino"`` (extra ``openvino``) for the most speed on a CPU.
         precision: ``"fp32"``, ``"bf16"`` (where the hardware has it), or with OpenVINO ``"int8"`` and ``"mixed"``.
         device: For example ``"cpu"`` or ``"cuda:0"``; by default a GPU where there is one.
