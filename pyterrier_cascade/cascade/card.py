@@ -1,5 +1,6 @@
 """The model card of a Cascade Transformer: its training data, and the quality and cost of its heads and cascades."""
 
+from pyterrier_cascade.card import record_text
 from pyterrier_cascade.cascade.model import CascadeConfig
 from pyterrier_cascade.model import TrainedOn
 
@@ -45,10 +46,7 @@ def model_card(config: CascadeConfig, trained_on: TrainedOn | None, name: str) -
     encoder = config.encoder_config
     data, quality = "None: the heads are fresh.", "Not measured: no development questions were given."
     if trained_on is not None:
-        data = (
-            f"{trained_on.data or 'Not named.'}\n{trained_on.questions} questions with {trained_on.candidates} "
-            f"candidates, {trained_on.positives} of them positive.\nTrained with `{trained_on.training}`."
-        )
+        data = record_text(trained_on)
         if trained_on.quality:
             rows = "\n".join(f"| {row} | {cost:.3f} | {value:.4f} |" for row, cost, value in trained_on.quality)
             quality = (

@@ -16,13 +16,12 @@ from pyterrier_cascade.cascade.model import (
     check_heads,
     check_last,
     fresh_heads,
-    portable,
 )
 from pyterrier_cascade.checkpoint import Checkpoint, check_folder
 from pyterrier_cascade.crossencoder import model as crossencoder
 from pyterrier_cascade.early_exit.policy import default_heads
 from pyterrier_cascade.encoder.families import family_of
-from pyterrier_cascade.encoder.pretrained import fixed_seed, is_classifier
+from pyterrier_cascade.encoder.pretrained import fixed_seed, is_classifier, portable
 from pyterrier_cascade.registry import refuse_others
 
 HEAD = {"pooling": "mean_cls", "outputs": 1, "head_width": 256}

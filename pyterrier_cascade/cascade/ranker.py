@@ -1,9 +1,7 @@
 """The Cascade Transformer over results frames."""
 
 import dataclasses
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -267,42 +265,11 @@ class Cascade(EarlyExitRanker, PairRanker):
                 rows.append((f"alpha {row['alpha']}", row))
         return tuple((name, float(row["RelativeCost"]), float(row["AP"])) for name, row in rows)
 
-    def save_pretrained(self, path: str, data: str | None = None) -> None:
-        """Writes weights (safetensors), configuration, tokenizer and model card to a folder.
-
-        Afterwards the ranker stands for that folder.
+    def model_card(self, name: str) -> str:
+        """Returns the model card, with quality and cost of the heads and of some cascades.
 
         Args:
-            path: A folder.
-            data: The name of the training data, for the card.
+            name: The name that the cascade is loaded by.
         """
-        self._write(path, data)
-        self.model.point_to(path)
-
-    def push_to_hub(self, repo_id: str, data: str | None = None, **options) -> str:
-        """Uploads what :meth:`save_pretrained` writes to the Hugging Face Hub, and returns the address.
-
-        Args:
-            repo_id: The repository, ``"owner/name"``; it is made if it is not there.
-            data: The name of the training data, for the card.
-            **options: Those of ``HfApi.create_repo``, such as ``private`` and ``token``.
-        """
-        from huggingface_hub import HfApi
-
-        api = HfApi(token=options.pop("token", None))
-        with tempfile.TemporaryDirectory() as folder:
-            self._write(folder, data, repo_id)
-            address = api.create_repo(repo_id, exist_ok=True, **options)
-            api.upload_folder(repo_id=repo_id, folder_path=folder, commit_message="Cascade Transformer")
-        return str(address)
-
-    def _write(self, path: str, data: str | None, name: str = "this-folder") -> None:
         model = self.model.loaded
-        record = model.trained_on
-        if data is not None:
-            if record is None:
-                raise ValueError(f"data={data!r} names the data of a training, but fit() did not train these heads")
-            record = dataclasses.replace(record, data=data)
-            model.mark_trained(record)
-        self.model.write(path)
-        (Path(path) / "README.md").write_text(model_card(model.module.config, record, name), encoding="utf-8")
+        return model_card(model.module.config, model.trained_on, name)

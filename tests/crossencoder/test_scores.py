@@ -214,8 +214,8 @@ def test_a_tokenizers_own_limit_is_a_default(tmp_path, family, caplog):
     found = {}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for given, length in ((None, 128), (256, 256), (512, 512)):
-            ranker = CrossEncoder.from_pretrained(folder, max_length=given)
+        for asked, length in ((None, 128), (256, 256), (512, 512)):
+            ranker = CrossEncoder.from_pretrained(folder, max_length=asked)
             found[length] = by_docno(ranker(candidates))
             expected, lengths = hf_scores(folder, candidates, length)
             assert lengths[1:] == [length] * 2 == ranker._tokenize(*ranker._texts(candidates)).lengths[1:].tolist()
@@ -237,9 +237,9 @@ def test_a_tokenizers_own_limit_is_a_default(tmp_path, family, caplog):
 def test_a_cascade_reads_as_far_as_it_has_positions(tmp_path):
     folder = tiny.limit_tokenizer(tiny.save(tmp_path / "bert", outputs=None), 128)
     lengths = {}
-    for given in (None, 256):
-        cascade = Cascade.from_pretrained(folder, layers=[1, 2], max_length=given)
-        lengths[given] = cascade._tokenize(*cascade._texts(frame(["what town " * 200]))).lengths.tolist()
+    for asked in (None, 256):
+        cascade = Cascade.from_pretrained(folder, layers=[1, 2], max_length=asked)
+        lengths[asked] = cascade._tokenize(*cascade._texts(frame(["what town " * 200]))).lengths.tolist()
     assert lengths == {None: [128], 256: [256]} and cascade.model.loaded.describe()["tokens"] == 512
 
 

@@ -3,7 +3,7 @@ import warnings
 import pytest
 
 from pyterrier_cascade import DCBERT
-from pyterrier_cascade.model import LoadedModel
+from pyterrier_cascade.model import LoadedModel, TrainedOn
 from tests import tiny
 
 
@@ -20,7 +20,7 @@ def test_it_keeps_the_contract_of_a_loaded_model(dcbert):
         "tied": False,
         "head": "late",
         "tokens": model.length_limit,
-        "trained_on": {"questions": 1},
+        "trained_on": TrainedOn(1, 2, 1, "-").to_config(),
         "document_fingerprint": dcbert.document_fingerprint(),
     }
 
@@ -51,7 +51,7 @@ def test_a_tokenizers_own_limit_is_a_default(tmp_path, given, expected):
         warnings.simplefilter("error")
         pairs = ranker.tokenized(["the ship was launched in the town " * 99], "document")
     assert pairs.lengths.tolist() == [expected[1]]
-    with pytest.raises(ValueError, match="query_length=100 and document_length=500 are 600 tokens, but .* for 512"):
+    with pytest.raises(ValueError, match=r"query_length=100 and document_length=500 are 600 tokens, but .* for 512"):
         _ = ranker(query_length=100, document_length=500).lengths
 
 
