@@ -113,7 +113,7 @@ def test_what_is_uploaded_loads_again_with_equal_scores(name, encoder, hub, scra
     assert f'{name}.from_pretrained("me/ranker")' in card and f"from pyterrier_cascade import {name}\n" in card
     # The ranker is as it was: what it stands for, its scores, and the record of its training.
     assert names == (repr(ranker), [one.model.source for one in ranker.weight_holders()])
-    assert [one.model.loaded.trained_on.data for one in ranker.weight_holders()] == [None] * len(names[1])
+    assert {one.model.loaded.trained_on.data for one in ranker.weight_holders()} == {None}
     assert_frame_equal(ranker(LISTS), before)
     assert not any(scratch.iterdir())
     # The upload is what is saved, but for the name on the card.
@@ -125,7 +125,7 @@ def test_what_is_uploaded_loads_again_with_equal_scores(name, encoder, hub, scra
     assert there.keys() == here.keys()
     assert {str(path) for path, content in there.items() if content != here[path]} == {"README.md"}
     assert card.replace("me/ranker", "this-folder") == here[Path("README.md")].decode()
-    assert [one.model.loaded.trained_on.data for one in ranker.weight_holders()] == ["ships"] * len(names[1])
+    assert {one.model.loaded.trained_on.data for one in ranker.weight_holders()} == {"ships"}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -139,9 +139,7 @@ def test_a_dry_run_opens_no_socket_and_leaves_nothing_behind(
     found = ranker.push_to_hub("me/ranker", dry_run=True, data="ships")
     assert capfd.readouterr() == ("", "")
     assert sorted(tmp_path.rglob("*")) == files and repr(ranker) == before
-    assert [one.model.loaded.trained_on.data for one in ranker.weight_holders()] == [None] * len(
-        ranker.weight_holders()
-    )
+    assert {one.model.loaded.trained_on.data for one in ranker.weight_holders()} == {None}
     assert isinstance(found, DryRun) and "ships" in found.card and 'from_pretrained("me/ranker")' in found.card
     # The sizes are those of the files that are saved; the names on the cards have different lengths.
     ranker.save_pretrained(tmp_path / "saved", data="ships")
@@ -191,9 +189,7 @@ def test_data_of_models_of_which_one_is_untrained_are_named_for_none(encoder, tm
     assert ranker.models[0].model.loaded.trained_on == RECORD
 
 
-@pytest.mark.parametrize(
-    "repo_id", ["", "a/b/c", "./folder", "me/two words", "a--b", "me/x.git", None, 3, Path("me/x")]
-)
+@pytest.mark.parametrize("repo_id", ["", "a/b/c", "./folder", "me/two words", "a--b", "x.git", None, 3, Path("me/x")])
 @pytest.mark.parametrize("dry_run", [False, True])
 def test_a_bad_name_is_refused_before_the_weights_are_read(repo_id, dry_run):
     ranker = CrossEncoder.from_pretrained("nowhere/to-be-found")
