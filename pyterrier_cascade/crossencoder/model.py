@@ -1,7 +1,6 @@
 """The monolithic transformer: an encoder and a classifier on its first symbol (CT-4, TA-2)."""
 
 from pathlib import Path
-from typing import Any
 
 import torch
 import transformers
