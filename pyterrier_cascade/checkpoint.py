@@ -138,7 +138,7 @@ class Checkpoint:
             return Path(self.source) / name
         return user_cache(name)
 
-    def write(self, path: str) -> None:
+    def write(self, path: str | os.PathLike) -> None:
         """Writes the weights, configuration and tokenizer as Hugging Face's libraries do."""
         target = Path(path)
         if target.exists() and not target.is_dir():
@@ -147,7 +147,7 @@ class Checkpoint:
             self.loaded.module.save_pretrained(path)
         self.loaded.tokenizer.save_pretrained(path)
 
-    def point_to(self, path: str) -> None:
+    def point_to(self, path: str | os.PathLike) -> None:
         """Re-points the checkpoint at a folder that holds its weights."""
         self.source, self.options, self.fitted = str(path), {}, None
 

@@ -83,10 +83,14 @@ class PairRanker(NeuralRanker):
         return queries, frames.texts(frame, self.text_field)
 
     def _limit(self) -> int:
-        limit = self.model.loaded.length_limit
-        if self.max_length is not None and self.max_length > limit:
-            raise ValueError(f"max_length={self.max_length}, but {self.model!r} has positions for {limit} tokens")
-        return self.max_length or min(512, limit)
+        model = self.model.loaded
+        if self.max_length is None:
+            return model.default_length
+        if self.max_length > model.length_limit:
+            raise ValueError(
+                f"max_length={self.max_length}, but {self.model!r} has positions for {model.length_limit} tokens"
+            )
+        return self.max_length
 
     def _tokenize(self, queries: list[str], texts: list[str], passages: bool = False) -> TokenPairs:
         with self.model.lock:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import os
 import pickle
 from abc import abstractmethod
 from numbers import Number
@@ -15,6 +16,7 @@ import pyterrier as pt
 from pyterrier_cascade import frames
 from pyterrier_cascade.checkpoint import Checkpoint
 from pyterrier_cascade.checks import KnownSettings, check_names
+from pyterrier_cascade.saving import Saved
 from pyterrier_cascade.training.settings import Training
 
 if TYPE_CHECKING:
@@ -139,7 +141,7 @@ def _hash_key(value: Any) -> Any:
     return value if isinstance(value, Number) else repr(value)
 
 
-class NeuralRanker(Ranker, pt.Estimator):
+class NeuralRanker(Saved, Ranker, pt.Estimator):
     """A ranker with weights: loaded on first use, shared by its copies, trained by :meth:`fit`.
 
     A subclass implements ``score`` and :meth:`train`. Its argument ``model`` is a folder, a Hub name, or the
@@ -245,9 +247,12 @@ class NeuralRanker(Ranker, pt.Estimator):
         """
         return cls(model=name_or_path, **settings)
 
-    def save_pretrained(self, path: str) -> None:
-        """Writes weights (safetensors), configuration and tokenizer to a folder, which the ranker then stands for."""
+    def write_weights(self, path: str | os.PathLike) -> None:
+        """Writes weights, configuration and tokenizer to a folder; the ranker does not stand for it."""
         self.model.write(path)
+
+    def point_to(self, path: str | os.PathLike) -> None:
+        """Lets the ranker, and all that share its weights, stand for a folder that holds them."""
         self.model.point_to(path)
 
     def __repr__(self):

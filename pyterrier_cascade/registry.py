@@ -131,7 +131,7 @@ def holds(source: str, config: Mapping[str, Any] | None = None) -> Reranker | No
 
 
 def refuse_others(source: str, wanted: str, config: Mapping[str, Any] | None = None) -> None:
-    """Raises where a folder holds another reranker of this package, and names the class that loads it.
+    """Raises where a folder holds no model or another reranker of this package, and names what can be loaded.
 
     Args:
         source: A folder or a Hub name.
@@ -141,6 +141,10 @@ def refuse_others(source: str, wanted: str, config: Mapping[str, Any] | None = N
     found = holds(source, config)
     if found is not None and found.name != wanted:
         raise ValueError(f"{source!r} holds a {found.name}, not a {wanted}; use {found.name}.from_pretrained")
+    if found is None and Path(source).is_dir() and not (Path(source) / CONFIG).is_file():
+        inner = [file for file in sorted(Path(source).glob(f"*/{CONFIG}")) if '"model_type"' in file.read_text()]
+        example = f", such as {str(inner[0].parent)!r}" if inner else ""
+        raise FileNotFoundError(f"{source!r} has no {CONFIG}; give a folder that save_pretrained wrote{example}")
 
 
 def stub() -> str:

@@ -97,3 +97,12 @@ def save(path, family: str = "bert", layers: int = 2, outputs: int | None = 2, s
     model.save_pretrained(path)
     tokenizer.save_pretrained(path)
     return str(path)
+
+
+def limit_tokenizer(folder: str, most: int) -> str:
+    """Gives the saved tokenizer a number of its own, as sentence-transformers does, and returns the folder."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    tokenizer.model_max_length = most
+    tokenizer.backend_tokenizer.enable_truncation(most)
+    tokenizer.save_pretrained(folder)
+    return folder

@@ -1,5 +1,6 @@
 """The model card of a Cascade Transformer: its training data, and the quality and cost of its heads and cascades."""
 
+from pyterrier_cascade.card import record_text
 from pyterrier_cascade.cascade.model import CascadeConfig
 from pyterrier_cascade.model import TrainedOn
 
@@ -43,33 +44,6 @@ def model_card(config: CascadeConfig, trained_on: TrainedOn | None, name: str) -
         name: The name that the model is loaded by.
     """
     encoder = config.encoder_config
-    data, quality = "None: the heads are fresh.", "Not measured: no development questions were given."
-    if trained_on is not None and trained_on.positives is None:
-        data = (
-            f"{trained_on.data or 'Not named.'}\n{trained_on.questions} questions with {trained_on.candidates} "
-            f"candidates, without labels: the heads learned the last head's scores.\n"
-            f"Trained with `{trained_on.training}`."
-        )
-        rows = "\n".join(
-            f"| head at layer {layer} | {correlation:.3f} | {first:.3f} | {gain:.3f} |"
-            for layer, correlation, first, gain in trained_on.agreement
-        )
-        quality = (
-            "Agreement with the last head on held-out questions: the correlation of scores, the share of questions with"
-            "\nthe same first answer, and NDCG@10 against the last head's ranking.\n\n"
-            f"| | correlation | first answer | NDCG@10 |\n|---|---|---|---|\n{rows}"
-        )
-    elif trained_on is not None:
-        data = (
-            f"{trained_on.data or 'Not named.'}\n{trained_on.questions} questions with {trained_on.candidates} "
-            f"candidates, {trained_on.positives} of them positive.\nTrained with `{trained_on.training}`."
-        )
-        if trained_on.quality:
-            rows = "\n".join(f"| {row} | {cost:.3f} | {value:.4f} |" for row, cost, value in trained_on.quality)
-            quality = (
-                "MAP on the development questions, which also chose the weights; cost in layers, relative to all.\n\n"
-                f"| | cost | MAP |\n|---|---|---|\n{rows}"
-            )
     return TEMPLATE.format(
         name=name,
         family=encoder.model_type,
@@ -80,6 +54,27 @@ def model_card(config: CascadeConfig, trained_on: TrainedOn | None, name: str) -
         head_width=config.head_width,
         outputs=config.outputs,
         last=" Its last head is the classifier of the cross-encoder\nthat it was made of." if config.converted else "",
-        data=data,
-        quality=quality,
+        data="None: the heads are fresh." if trained_on is None else record_text(trained_on),
+        quality=_quality(trained_on),
     )
+
+
+def _quality(trained_on: TrainedOn | None) -> str:
+    """Returns what was measured after a training or a distillation, as Markdown."""
+    if trained_on is not None and trained_on.agreement:
+        rows = "\n".join(
+            f"| head at layer {layer} | {correlation:.3f} | {first:.3f} | {gain:.3f} |"
+            for layer, correlation, first, gain in trained_on.agreement
+        )
+        return (
+            "Agreement with the last head on held-out questions: the correlation of scores, the share of equal first "
+            f"answers, and\nNDCG@10 against its ranking.\n\n| | correlation | first answer | NDCG@10 |\n"
+            f"|---|---|---|---|\n{rows}"
+        )
+    if trained_on is not None and trained_on.quality:
+        rows = "\n".join(f"| {row} | {cost:.3f} | {value:.4f} |" for row, cost, value in trained_on.quality)
+        return (
+            "MAP on the development questions, which also chose the weights; cost in layers, relative to all.\n\n"
+            f"| | cost | MAP |\n|---|---|---|\n{rows}"
+        )
+    return "Not measured: no development questions were given."

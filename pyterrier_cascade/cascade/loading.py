@@ -1,7 +1,6 @@
 """Loading a cascade: one that was saved, a bare encoder with fresh heads, or a cross-encoder with its classifier."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 import transformers
@@ -18,6 +17,7 @@ from pyterrier_cascade.encoder.pretrained import (
     fast_tokenizer,
     fixed_seed,
     is_classifier,
+    portable,
     pretrained,
     silenced,
 )
@@ -164,11 +164,6 @@ def _fresh(
         module = CascadeTransformer(config).float()
     module.encoder.load_state_dict(encoder.state_dict(), strict=False)
     return module
-
-
-def portable(config: transformers.PretrainedConfig) -> dict[str, Any]:
-    """Returns a configuration as a dictionary without its path on this machine, which concerns nobody else."""
-    return {name: value for name, value in config.to_dict().items() if name != "_name_or_path"}
 
 
 def _check_depth(layers: Sequence[int], encoder: transformers.PretrainedConfig, source: str) -> None:

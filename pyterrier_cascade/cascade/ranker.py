@@ -1,9 +1,7 @@
 """The Cascade Transformer over results frames."""
 
 import dataclasses
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -48,8 +46,8 @@ class Cascade(EarlyExitRanker, PairRanker):
 
     Args:
         model: A folder or a Hub name: a Cascade Transformer, or a bare encoder, which gets fresh heads to be trained.
-        max_length: The most tokens of query and document together; only the document is cut. By default 512, or what
-            the encoder has positions for if that is less.
+        max_length: The most tokens of query and document together; only the document is cut. By default 512, or
+            less where the tokenizer says so or the encoder has fewer positions. The positions alone are a limit.
         engine: ``"torch"``, or ``"openvino"`` (extra ``openvino``) for the most speed on a CPU.
         precision: ``"fp32"``, ``"bf16"`` (where the hardware has it), or with OpenVINO ``"int8"`` and ``"mixed"``.
         device: For example ``"cpu"`` or ``"cuda:0"``; by default a GPU where there is one.
@@ -200,7 +198,7 @@ class Cascade(EarlyExitRanker, PairRanker):
         layers: Sequence[int] | str | None = None,
         *,
         folder: str | None = None,
-        settings: Distillation = Distillation(),  # noqa: B008
+        settings: Distillation = Distillation(),
     ) -> "Cascade":
         """Teaches the heads before the last one to give the last one's scores, without labels, and returns the cascade.
 
@@ -275,42 +273,11 @@ class Cascade(EarlyExitRanker, PairRanker):
                 rows.append((f"alpha {row['alpha']}", row))
         return tuple((name, float(row["RelativeCost"]), float(row["AP"])) for name, row in rows)
 
-    def save_pretrained(self, path: str, data: str | None = None) -> None:
-        """Writes weights (safetensors), configuration, tokenizer and model card to a folder.
-
-        Afterwards the ranker stands for that folder.
+    def model_card(self, name: str) -> str:
+        """Returns the model card, with quality and cost of the heads and of some cascades.
 
         Args:
-            path: A folder.
-            data: The name of the training data, for the card.
+            name: The name that the cascade is loaded by.
         """
-        self._write(path, data)
-        self.model.point_to(path)
-
-    def push_to_hub(self, repo_id: str, data: str | None = None, **options) -> str:
-        """Uploads what :meth:`save_pretrained` writes to the Hugging Face Hub, and returns the address.
-
-        Args:
-            repo_id: The repository, ``"owner/name"``; it is made if it is not there.
-            data: The name of the training data, for the card.
-            **options: Those of ``HfApi.create_repo``, such as ``private`` and ``token``.
-        """
-        from huggingface_hub import HfApi
-
-        api = HfApi(token=options.pop("token", None))
-        with tempfile.TemporaryDirectory() as folder:
-            self._write(folder, data, repo_id)
-            address = api.create_repo(repo_id, exist_ok=True, **options)
-            api.upload_folder(repo_id=repo_id, folder_path=folder, commit_message="Cascade Transformer")
-        return str(address)
-
-    def _write(self, path: str, data: str | None, name: str = "this-folder") -> None:
         model = self.model.loaded
-        record = model.trained_on
-        if data is not None:
-            if record is None:
-                raise ValueError(f"data={data!r} names the data of a training, but fit() did not train these heads")
-            record = dataclasses.replace(record, data=data)
-            model.mark_trained(record)
-        self.model.write(path)
-        (Path(path) / "README.md").write_text(model_card(model.module.config, record, name), encoding="utf-8")
+        return model_card(model.module.config, model.trained_on, name)

@@ -64,7 +64,8 @@ def run(options: argparse.Namespace, out: IO[str]) -> None:
     learner.fit_candidates(train, dev)
     if not leads():
         return
-    _save(learner.ranker if options.transfer else learner, options.output, options.data or Path(options.train).name)
+    trained = learner.ranker if options.transfer else learner
+    trained.save_pretrained(options.output, data=options.data or Path(options.train).name)
     first = ["step", *COURSE] if options.transfer else COURSE
     others = [name for name in learner.history.columns if name not in first]
     data.write_table(learner.history.reindex(columns=[*first, *others]), out)
@@ -80,12 +81,6 @@ def check_output(path: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=folder):
         pass
-
-
-def _save(ranker: Any, path: str, data: str) -> None:
-    """Saves a ranker; where its model card names the training data, with their name."""
-    takes_data = "data" in inspect.signature(ranker.save_pretrained).parameters
-    ranker.save_pretrained(path, **({"data": data} if takes_data else {}))
 
 
 def _ranker(options: argparse.Namespace, reranker: registry.Reranker) -> Any:

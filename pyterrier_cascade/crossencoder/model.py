@@ -1,5 +1,7 @@
 """The monolithic transformer: an encoder and a classifier on its first symbol (CT-4, TA-2)."""
 
+from pathlib import Path
+
 import torch
 import transformers
 from torch import nn
@@ -66,6 +68,8 @@ def load(
     untrained = None
     if fresh := sorted(info["missing_keys"]):
         untrained = f"the head of {source!r} is fresh ({', '.join(fresh)})"
+        if _is_bi_encoder(source):
+            untrained = f"{source!r} is a bi-encoder of sentence-transformers without a classifier, and {untrained}"
         module.config.trained_on = {}
     elif getattr(config, "trained_on", None) == {}:
         untrained = f"the head of {source!r} was saved before it was trained"
@@ -78,8 +82,15 @@ def check_outputs(source: str, config: transformers.PretrainedConfig) -> None:
     """Raises where a classifier has too many outputs to rerank."""
     if config.num_labels > 2:
         raise ValueError(
-            f"{source!r} tells {config.num_labels} classes apart; a reranker needs a head of 1 or 2 outputs"
+            f"{source!r} tells {config.num_labels} classes apart; a reranker needs a head of 1 or 2 outputs: give "
+            "another model, or save the encoder alone with transformers' AutoModel and train it"
         )
+
+
+def _is_bi_encoder(source: str) -> bool:
+    """Returns whether a folder of sentence-transformers makes one vector of a text."""
+    modules = Path(source) / "modules.json"
+    return modules.is_file() and "Pooling" in modules.read_text(encoding="utf-8")
 
 
 def _check_head(source: str, config: transformers.PretrainedConfig, dense: bool) -> None:

@@ -33,7 +33,7 @@ class CrossEncoder(PairRanker):
         model: A folder or a Hub name: a Hugging Face sequence classifier of one or two outputs, or a bare encoder,
             which gets a fresh head to be trained.
         max_length: The most tokens of query and document together; only the document is cut. By default 512, or
-            what the encoder has positions for if that is less.
+            less where the tokenizer says so or the encoder has fewer positions. The positions alone are a limit.
         passages: How a document longer than the limit is scored: by its ``"first"`` passage (the rest is cut off), or
             by the ``"max"`` or ``"mean"`` of the scores of all its passages.
         engine: ``"torch"``, or ``"openvino"`` (extra ``openvino``) for the most speed on a CPU.

@@ -1,6 +1,7 @@
 """The Sequential Reranker: independent models of growing depth, one after the other (CT-6 to CT-8)."""
 
 import contextlib
+import os
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,11 +19,13 @@ from pyterrier_cascade.early_exit.policy import Plan, Policy, default_heads
 from pyterrier_cascade.early_exit.pruning import scores_in_turn
 from pyterrier_cascade.early_exit.ranker import EarlyExitRanker, HeadScores
 from pyterrier_cascade.registry import refuse_others
+from pyterrier_cascade.saving import Saved
 
 FOLDER = "layers-{:02d}"
+FOLDERS = FOLDER.replace("{:02d}", "*")
 
 
-class SequentialReranker(EarlyExitRanker, pt.Estimator):
+class SequentialReranker(Saved, EarlyExitRanker, pt.Estimator):
     """Reranks by several models, each of more layers than the one before and for fewer candidates.
 
     The baseline that the Cascade Transformer is measured against: every model reads the survivors from the start, which
@@ -51,7 +54,8 @@ class SequentialReranker(EarlyExitRanker, pt.Estimator):
         """Returns a sequential reranker: one that was saved, or one of an encoder's first layers, to be trained.
 
         Args:
-            name_or_path: A folder that :meth:`save_pretrained` wrote, or an encoder's folder or Hub name.
+            name_or_path: A folder that :meth:`save_pretrained` wrote or a Hub name that :meth:`push_to_hub` filled, or
+                an encoder's folder or Hub name.
             layers: The layers that the models have; 4, 6, 8, 10 and 12 of 12 by default (CT-7).
             models: Settings of the models, such as ``{"precision": "bf16"}``.
             **settings: Any of the class's settings.
@@ -59,6 +63,8 @@ class SequentialReranker(EarlyExitRanker, pt.Estimator):
         models = models or {}
         refuse_others(name_or_path, cls.__name__)
         saved = _folders(name_or_path)
+        if not saved and layers is None and not Path(name_or_path).is_dir():
+            saved = _downloaded(name_or_path)
         if saved:
             there = tuple(int(folder.name.rpartition("-")[2]) for folder in saved)
             if layers is not None and tuple(layers) != there:
@@ -71,13 +77,21 @@ class SequentialReranker(EarlyExitRanker, pt.Estimator):
             layers = default_heads(transformers.AutoConfig.from_pretrained(name_or_path).num_hidden_layers)
         return cls([CrossEncoder.from_pretrained(name_or_path, layers=n, **models) for n in layers], **settings)
 
-    def save_pretrained(self, path: str) -> None:
+    def write_weights(self, path: str | os.PathLike) -> None:
         """Writes each model into a folder of its own under ``path`` and removes models that were saved there before."""
-        folders = [Path(path) / FOLDER.format(layers) for layers in self.head_layers]
+        folders = self._folders_under(path)
         for folder, model in zip(folders, self.models, strict=True):
-            model.save_pretrained(str(folder))
+            model.write_weights(folder)
         for folder in set(_folders(path)) - set(folders):
             shutil.rmtree(folder)
+
+    def point_to(self, path: str | os.PathLike) -> None:
+        """Lets each model stand for its folder under ``path``."""
+        for folder, model in zip(self._folders_under(path), self.models, strict=True):
+            model.point_to(folder)
+
+    def _folders_under(self, path: str | os.PathLike) -> list[Path]:
+        return [Path(path) / FOLDER.format(layers) for layers in self.head_layers]
 
     def with_training(self, **changes):
         """Returns the reranker on the same weights with other settings of its models' trainings.
@@ -193,6 +207,16 @@ class SequentialReranker(EarlyExitRanker, pt.Estimator):
             ]
 
 
-def _folders(path: str) -> list[Path]:
+def _folders(path: str | os.PathLike) -> list[Path]:
     """Returns the folders of the models that were saved under a path, by their layers."""
-    return sorted(Path(path).glob(FOLDER.replace("{:02d}", "*")))
+    return sorted(Path(path).glob(FOLDERS))
+
+
+def _downloaded(name: str) -> list[Path]:
+    """Returns the folders of a reranker on the Hub; none where the name means an encoder, or nothing."""
+    from huggingface_hub import snapshot_download
+
+    # An encoder is asked for next, whose error says more.
+    with contextlib.suppress(OSError, ValueError):
+        return _folders(snapshot_download(name, allow_patterns=f"{FOLDERS}/*"))
+    return []

@@ -17,7 +17,8 @@ from pyterrier_cascade.dcbert import late
 from pyterrier_cascade.dcbert.interaction import Interaction, tensor
 from pyterrier_cascade.dcbert.joint import LATE_SCALE, Encoded, JointLayers
 from pyterrier_cascade.dcbert.model import DCBert
-from pyterrier_cascade.encoder.families import Weights, position_limit
+from pyterrier_cascade.encoder.families import Weights
+from pyterrier_cascade.encoder.lengths import default_length, length_limit
 from pyterrier_cascade.encoder.linear import linear_for
 from pyterrier_cascade.encoder.texts import TextEncoder
 from pyterrier_cascade.encoder.weight_cache import WeightCache
@@ -69,7 +70,7 @@ class DCBertModel(LoadedModel):
     @cached_property
     def length_limit(self) -> int:
         """The most tokens of question and document together."""
-        return position_limit(self._encoder_config)
+        return length_limit(self._encoder_config, self.tokenizer)
 
     @property
     def width(self) -> int:
@@ -79,12 +80,15 @@ class DCBertModel(LoadedModel):
     def lengths(self, query: int | None = None, document: int | None = None) -> tuple[int, int]:
         """Returns the most tokens of a query and of a passage.
 
+        Each is an input of its encoder, so that by default neither is longer than :func:`default_length` says.
+
         Args:
             query: The wanted number of a query; :data:`QUERY_LENGTH`, or a quarter of the positions, unless given.
             document: The wanted number of a passage; all that the query leaves unless given.
         """
-        query = query or min(QUERY_LENGTH, self.length_limit // 4)
-        return query, self.length_limit - query if document is None else document
+        usual = default_length(self._encoder_config, self.tokenizer)
+        query = query or min(QUERY_LENGTH, self.length_limit // 4, usual)
+        return query, min(self.length_limit - query, usual) if document is None else document
 
     def encoder(self, side: str, device: torch.device, precision: str) -> TextEncoder:
         """Returns the encoder of questions or of documents.

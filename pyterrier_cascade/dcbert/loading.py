@@ -13,7 +13,7 @@ from pyterrier_cascade.dcbert.inference import DCBertModel
 from pyterrier_cascade.dcbert.joint import HEADS, JointLayers
 from pyterrier_cascade.dcbert.model import VARIANTS, DCBert, DCBertConfig
 from pyterrier_cascade.encoder.families import family_of
-from pyterrier_cascade.encoder.pretrained import pretrained, silenced
+from pyterrier_cascade.encoder.pretrained import portable, pretrained, silenced
 
 
 def load(source: str, trust_remote_code: bool = False, **parts: Any) -> DCBertModel:
@@ -76,7 +76,7 @@ def _fresh(source: str, parts: dict[str, Any], trust_remote_code: bool) -> DCBer
         if parts.get(name, 1) > depth:
             raise ValueError(f"{name}={parts[name]}, but the encoder {source!r} has {depth} layers")
     bare = pretrained(transformers.AutoModel, source, config=encoder_config, dtype=torch.float32, **trust)
-    config = DCBertConfig(encoder=bare.config.to_dict(), **parts)
+    config = DCBertConfig(encoder=portable(bare.config), **parts)
     # Fresh parts are drawn alike every time, so that two rankers on the same bare encoder are the same ranker.
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)

@@ -52,7 +52,8 @@ class DCBERT(NeuralRanker):
         passages: A document longer than the limit is its ``"first"`` passage, or scores as the ``"max"`` or ``"mean"``
             of all its passages.
         query_length: The most tokens of a query; 64 unless given. A longer one is cut, with a warning.
-        document_length: The most tokens of a passage; all positions that the query leaves unless given.
+        document_length: The most tokens of a passage; unless given, all positions that the query leaves, but at most
+            512 and the tokenizer's own number.
         device: For example ``"cpu"`` or ``"cuda:0"``; by default a GPU where there is one.
         precision: The precision of the encoders, ``"fp32"`` or ``"bf16"``; the interaction is computed in fp32.
         verbose: Whether to show progress.

@@ -192,10 +192,7 @@ def ranked_by(
         order = order[survivors(plan.rules[-1], blocks.codes[rows[order]], falling[order])]
     back = np.empty_like(rows)
     back[rows] = np.arange(len(rows))
-    layers, inputs = (
-        np.broadcast_to(layers_run[exits] - found.begun, len(rows)),
-        np.broadcast_to(found.inputs, len(rows)),
-    )
+    layers, inputs = (np.broadcast_to(one, len(rows)) for one in (layers_run[exits] - found.begun, found.inputs))
     costs = frames.charged(frame, blocks, layers[back], full_layers, inputs[back], found.tokens[back])
     exit_layer = np.array(plan.layers)[exits][back]
     return frames.ranked(frame, blocks, falling[back], rows[order], exit_layer=exit_layer, **costs)

@@ -7,8 +7,8 @@ from typing import Any
 import transformers
 
 from pyterrier_cascade.encoder.executors import Executors
-from pyterrier_cascade.encoder.families import position_limit
 from pyterrier_cascade.encoder.heads import Head
+from pyterrier_cascade.encoder.lengths import default_length, length_limit
 from pyterrier_cascade.model import LoadedModel
 
 
@@ -50,9 +50,13 @@ class PairModel(LoadedModel):
 
     @property
     def length_limit(self) -> int:
-        """The most tokens of an input: the smaller of the encoder's positions and the tokenizer's limit."""
-        most = self.tokenizer.model_max_length
-        return min(position_limit(self.encoder_config) or most, most)
+        """The most tokens that an input may have."""
+        return length_limit(self.encoder_config, self.tokenizer)
+
+    @property
+    def default_length(self) -> int:
+        """The most tokens of an input where the user gives no number."""
+        return default_length(self.encoder_config, self.tokenizer)
 
     def describe(self) -> dict[str, Any]:
         """Returns the facts about the model that ``python -m pyterrier_cascade info`` prints."""

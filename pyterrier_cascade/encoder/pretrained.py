@@ -41,6 +41,11 @@ def is_classifier(config: Any) -> bool:
     return "ForSequenceClassification" in "".join(getattr(config, "architectures", None) or [])
 
 
+def portable(config: Any) -> dict[str, Any]:
+    """Returns a configuration as a dictionary without its path on this machine, which concerns nobody else."""
+    return {name: value for name, value in config.to_dict().items() if name != "_name_or_path"}
+
+
 def fast_tokenizer(source: str, trust_remote_code: bool = False) -> Any:
     """Returns the fast tokenizer in a folder or on the Hub, or raises if it has only a slow one.
 

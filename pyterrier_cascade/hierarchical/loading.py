@@ -171,11 +171,10 @@ def load(
     if scheme is not None:
         module = build(scheme, level, architecture, vectors)
         return HierarchicalModel(module, f"{scheme}({level}) is fresh and knows no words")
-    # A sequential reranker has no config.json of its own, so it is refused before that file is looked for.
     registry.refuse_others(source, RANKER)
     folder = _folder(source)
     if not (folder / CONFIG).is_file():
-        raise FileNotFoundError(f"{source!r} has no {CONFIG}; give a folder that save_pretrained wrote")
+        raise FileNotFoundError(f"{source!r} has no {CONFIG}; give a name that push_to_hub filled")
     config = json.loads((folder / CONFIG).read_text())
     registry.refuse_others(source, RANKER, config)
     if config.get("model_type") != MODEL_TYPE:

@@ -331,7 +331,7 @@ def test_saved_with_a_card(saved, tmp_path):
 
 
 def test_fresh_heads_were_trained_on_nothing(encoder, tmp_path):
-    message = "data='ships' names the data of a training, but fit() did not train these heads"
+    message = "data='ships' names the data of a training, but these weights have no record of one; train them first"
     with pytest.raises(ValueError, match=re.escape(message)):
         Cascade.from_pretrained(encoder).save_pretrained(str(tmp_path / "saved"), data="ships")
     assert not (tmp_path / "saved").exists()

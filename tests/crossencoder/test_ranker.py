@@ -1,17 +1,30 @@
 """The monolithic reranker as a transformer."""
 
+import json
 import pickle
 import re
 import warnings
+from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pyterrier as pt
 import pytest
+import torch
+import transformers
 from ir_measures import AP
 from pandas.testing import assert_frame_equal
 from pyterrier.testing import transformer_test_class
 
-from pyterrier_cascade import CrossEncoder, RelativeCost, Training
+from pyterrier_cascade import (
+    DCBERT,
+    Cascade,
+    CrossEncoder,
+    HierarchicalRanker,
+    RelativeCost,
+    SequentialReranker,
+    Training,
+)
 from tests import tiny
 
 
@@ -148,7 +161,11 @@ def test_bad_settings_are_refused_at_the_door(settings, message):
 
 def test_bad_models_are_refused(tmp_path, results):
     four = CrossEncoder.from_pretrained(tiny.save(tmp_path / "four", outputs=4))
-    with pytest.raises(ValueError, match="tells 4 classes apart; a reranker needs a head of 1 or 2 outputs"):
+    message = (
+        f"{str(tmp_path / 'four')!r} tells 4 classes apart; a reranker needs a head of 1 or 2 outputs: give another "
+        "model, or save the encoder alone with transformers' AutoModel and train it"
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         four(results)
     deep = CrossEncoder.from_pretrained(tiny.save(tmp_path / "two")).truncate(layers=3)
     with pytest.raises(ValueError, match=re.escape("has 2 layers; use 1 to 2")):
@@ -159,6 +176,59 @@ def test_bad_models_are_refused(tmp_path, results):
         CrossEncoder.from_pretrained(str(tmp_path / "two"), max_length=513)(results)
     with pytest.raises(FileNotFoundError, match=re.escape("there is no folder './nowhere'; give one with a config")):
         CrossEncoder.from_pretrained("./nowhere")(results)
+
+
+def modules(folder: Path, path: str) -> None:
+    """Makes a folder one of sentence-transformers, whose encoder is at a path in it."""
+    kinds = {"Transformer": path, "Pooling": "1_Pooling"}
+    listed = [{"path": where, "type": f"sentence_transformers.models.{kind}"} for kind, where in kinds.items()]
+    (folder / "modules.json").write_text(json.dumps(listed))
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_mean_tokens": true}')
+
+
+def test_a_bi_encoder_is_an_encoder_to_be_trained(tmp_path, results):
+    folder = tiny.save(tmp_path / "bi", outputs=None)
+    modules(tmp_path / "bi", "")
+    message = (
+        f"{folder!r} is a bi-encoder of sentence-transformers without a classifier, and the head of {folder!r} is "
+        "fresh (classifier.bias, classifier.weight): train it with fit() before its scores mean anything"
+    )
+    with pytest.warns(UserWarning, match=f"^{re.escape(message)}$"):
+        CrossEncoder.from_pretrained(folder)(results)
+
+
+@pytest.mark.parametrize("cls", [CrossEncoder, Cascade, DCBERT, SequentialReranker, HierarchicalRanker])
+def test_a_folder_without_a_configuration(tmp_path, results, cls):
+    empty, outer = tmp_path / "empty", tmp_path / "outer"
+    empty.mkdir()
+    message = f"{str(empty)!r} has no config.json; give a folder that save_pretrained wrote"
+    with pytest.raises(FileNotFoundError, match=f"^{re.escape(message)}$"):
+        cls.from_pretrained(str(empty))(results)
+    # The encoder may lie in a folder of sentence-transformers.
+    inner = tiny.save(outer / "2_Transformer", outputs=None)
+    modules(outer, "2_Transformer")
+    message = f"{str(outer)!r} has no config.json; give a folder that save_pretrained wrote, such as {inner!r}"
+    with pytest.raises(FileNotFoundError, match=f"^{re.escape(message)}$"):
+        cls.from_pretrained(str(outer))(results)
+
+
+def test_a_regression_head_ranks_by_its_raw_score(tmp_path, results):
+    """On its own scale, without a sigmoid, whatever the configuration says of the problem."""
+    folder = tiny.save(tmp_path, outputs=1)
+    module = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    module.config.problem_type = "regression"
+    with torch.no_grad():
+        module.classifier.weight *= 40
+        module.classifier.bias += 100
+    module.save_pretrained(folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    inputs = tokenizer(results["query"].tolist(), results["text"].tolist(), padding=True, return_tensors="pt")
+    with torch.no_grad():
+        logits = module(**inputs).logits[:, 0].numpy()
+    assert np.ptp(logits) > 10
+    found = results[["qid", "docno"]].merge(CrossEncoder.from_pretrained(folder)(results))["score"]
+    np.testing.assert_allclose(found, logits, rtol=1e-5)
 
 
 def test_a_fresh_head_is_said(tmp_path, results):

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -190,6 +191,56 @@ def test_a_short_encoder_has_a_short_default(tmp_path):
     ranker = CrossEncoder.from_pretrained(tiny.save(tmp_path, max_position_embeddings=40))
     np.testing.assert_allclose(by_docno(ranker(frame())), reference(ranker, frame()), atol=1e-5, rtol=0)
     assert ranker._tokenize(*ranker._texts(frame())).lengths[4] == 40
+
+
+def hf_scores(folder: str, candidates: pd.DataFrame, length: int) -> tuple[np.ndarray, list[int]]:
+    """The scores of Hugging Face's own classes, and the tokens of each pair."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    scores, lengths = [], []
+    for query, text in zip(candidates["query"], candidates["text"], strict=True):
+        inputs = tokenizer([query], [text], truncation="only_second", max_length=length, return_tensors="pt")
+        with torch.no_grad():
+            scores.append(np.diff(model(**inputs).logits[0]).item())
+        lengths.append(inputs["input_ids"].shape[1])
+    return np.array(scores), lengths
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "modernbert"])
+def test_a_tokenizers_own_limit_is_a_default(tmp_path, family, caplog):
+    """A checkpoint saved with 128 has positions for 512, and reads 256 where it is asked to."""
+    folder = tiny.limit_tokenizer(tiny.save(tmp_path / "saved", family), 128)
+    candidates = frame(["the ship", "what town " * 300, "who is it " * 300])
+    found = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for asked, length in ((None, 128), (256, 256), (512, 512)):
+            ranker = CrossEncoder.from_pretrained(folder, max_length=asked)
+            found[length] = by_docno(ranker(candidates))
+            expected, lengths = hf_scores(folder, candidates, length)
+            assert lengths[1:] == [length] * 2 == ranker._tokenize(*ranker._texts(candidates)).lengths[1:].tolist()
+            np.testing.assert_allclose(found[length], expected, atol=1e-5, rtol=0)
+    assert np.abs(found[256] - found[128])[1:].min() > 1e-3 and not caplog.records
+    message = f"max_length=1024, but {folder!r} has positions for 512 tokens"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        CrossEncoder.from_pretrained(folder, max_length=1024)(candidates)
+    # A query may be longer than the number too, and a folder that is saved again keeps it.
+    ranker = CrossEncoder.from_pretrained(folder, max_length=512)
+    n_words = 200 if family == "bert" else 50
+    long = [by_docno(ranker(frame(["the ship"], "who " * n_words + end))) for end in ("town", "ship")]
+    assert abs(long[0] - long[1]) > 1e-4
+    ranker.save_pretrained(str(tmp_path / "again"))
+    again = CrossEncoder.from_pretrained(str(tmp_path / "again"))
+    np.testing.assert_allclose(by_docno(again(candidates)), found[128], atol=1e-6)
+
+
+def test_a_cascade_reads_as_far_as_it_has_positions(tmp_path):
+    folder = tiny.limit_tokenizer(tiny.save(tmp_path / "bert", outputs=None), 128)
+    lengths = {}
+    for asked in (None, 256):
+        cascade = Cascade.from_pretrained(folder, layers=[1, 2], max_length=asked)
+        lengths[asked] = cascade._tokenize(*cascade._texts(frame(["what town " * 200]))).lengths.tolist()
+    assert lengths == {None: [128], 256: [256]} and cascade.model.loaded.describe()["tokens"] == 512
 
 
 def test_on_real_weights(shared_models):

@@ -4,6 +4,7 @@ import pandas as pd
 import pytest
 
 from pyterrier_cascade import DCBERT
+from pyterrier_cascade.model import TrainedOn
 from tests import tiny
 from tests.few_docs import DOCS
 
@@ -18,7 +19,7 @@ def saved(bare, tmp_path_factory):
     """A DC-BERT that counts as trained."""
     folder = tmp_path_factory.mktemp("dcbert") / "trained"
     ranker = DCBERT.from_pretrained(bare, joint_layers=2)
-    ranker.model.loaded.module.config.trained_on = {"questions": 1}
+    ranker.model.loaded.mark_trained(TrainedOn(1, 2, 1, "-"))
     ranker.save_pretrained(folder)
     return str(folder)
 

@@ -8,6 +8,7 @@ import torch
 from pyterrier_cascade import DCBERT, DocumentCache
 from pyterrier_cascade.checkpoint import Checkpoint
 from pyterrier_cascade.dcbert import inference
+from pyterrier_cascade.model import TrainedOn
 from pyterrier_cascade.store import dtypes
 from tests import tiny
 from tests.dcbert.results import assert_same_scores, by_pair
@@ -119,7 +120,7 @@ def test_a_cache_lets_no_code_run(saved, corpus, tmp_path):
 def test_variants_rank_from_the_cache(bare, corpus, candidates, tmp_path, variant):
     fresh = DCBERT.from_pretrained(bare, variant=variant)
     assert f"variant={variant!r}" in repr(fresh) and eval(repr(fresh)) == fresh
-    fresh.model.loaded.module.config.trained_on = {"questions": 1}
+    fresh.model.loaded.mark_trained(TrainedOn(1, 2, 1, "-"))
     cache = fresh.encode(corpus, tmp_path / "fresh cache")
     assert cache.meta["parts"] == {"variant": variant} and cache.maker.model.loaded.module.config.variant == variant
     fresh.save_pretrained(tmp_path / variant)

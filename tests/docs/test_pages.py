@@ -56,7 +56,8 @@ def test_the_reference_leads_to_a_page_that_uses_the_name(name):
 
 @pytest.mark.parametrize("name", [one.name for one in registry.RERANKERS])
 def test_the_reference_says_how_a_reranker_is_loaded_trained_and_saved(name):
-    members = {"from_pretrained", "fit", "fit_candidates", "with_training", "apart", "history", "save_pretrained"}
+    members = {"from_pretrained", "fit", "fit_candidates", "with_training", "apart", "history"}
+    members |= {"save_pretrained", "push_to_hub"}
     assert members <= set(re.findall(r"\w+", entries()[name]))
 
 

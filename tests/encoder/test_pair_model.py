@@ -25,10 +25,17 @@ def test_a_truncated_encoder_knows_its_full_depth(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("family", "positions", "tokenizers", "expected"),
-    [("bert", 64, 512, 64), ("bert", 512, 48, 48), ("roberta", 66, 512, 64)],
+    ("family", "positions", "tokenizers", "limit", "default"),
+    [
+        ("bert", 64, 512, 64, 64),
+        ("bert", 512, 48, 512, 48),
+        ("roberta", 66, 512, 64, 64),
+        ("bert", 600, int(1e30), 600, 512),
+    ],
 )
-def test_the_longest_input(tmp_path, family, positions, tokenizers, expected):
+def test_the_positions_are_a_limit_and_the_tokenizers_number_is_a_default(
+    tmp_path, family, positions, tokenizers, limit, default
+):
     model = load(tiny.save(tmp_path, family, max_position_embeddings=positions))
     model.tokenizer.model_max_length = tokenizers
-    assert model.length_limit == expected
+    assert (model.length_limit, model.default_length) == (limit, default) and model.describe()["tokens"] == limit

@@ -118,7 +118,8 @@ def test_saved_and_loaded_it_is_the_same_ranker(tmp_path):
     assert eval(repr(again)) == again
     assert_frame_equal(again(TEST), out)
     assert again.model.loaded.untrained is None
-    assert {path.name for path in (tmp_path / "saved").iterdir()} == {"config.json", "model.safetensors", "vocab.txt"}
+    files = {"README.md", "config.json", "model.safetensors", "vocab.txt"}
+    assert {path.name for path in (tmp_path / "saved").iterdir()} == files
     config = json.loads((tmp_path / "saved" / "config.json").read_text())
     assert (config["scheme"], config["level"], config["trained_on"]["questions"]) == ("PRI", "list", 40)
     assert config["architecture"]["embedding_width"] == 12
