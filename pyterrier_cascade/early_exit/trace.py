@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -282,8 +282,15 @@ class Trace(pt.Artifact):
         groups = batches(self.questions, plan.batch_size)
         return scores_in_turn(plan, groups, lambda number, alive: self.scores[alive, heads[number]])
 
-    def sweep(self, qrels: pd.DataFrame, measures: Sequence, alphas: Sequence | None = None, **policy: Any) -> Sweep:
-        """Returns measures and costs under many settings of alpha.
+    def sweep(
+        self,
+        qrels: pd.DataFrame,
+        measures: Sequence,
+        alphas: Sequence | None = None,
+        settings: Sequence[Mapping[str, Any]] | None = None,
+        **policy: Any,
+    ) -> Sweep:
+        """Returns measures and costs under many settings.
 
         AP, RR, P, R, Success, nDCG, RelativeCost, RelativeTokenCost and Survival are computed for all settings at once;
         ir-measures computes other measures for one setting at a time.
@@ -294,6 +301,7 @@ class Trace(pt.Artifact):
                 ``pt.Experiment`` takes them.
             alphas: Numbers, or a tuple for each setting with a number for each head but the last; by default all
                 combinations of .1 to .6, which are 1,296 for five heads (CT-61).
+            settings: In place of ``alphas``, a dictionary for each setting: ``[{"counts": (50, 20)}, {"margin": 4.0}]``.
             **policy: Further settings of :class:`~pyterrier_cascade.early_exit.policy.Policy`, the same for all.
         """
-        return swept(self, qrels, measures, alphas, Policy(**policy))
+        return swept(self, qrels, measures, alphas, settings, policy)
