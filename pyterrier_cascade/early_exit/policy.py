@@ -48,8 +48,8 @@ class Policy(KnownSettings):
         alpha: The fraction of a query's candidates that each head but the last drops, from 0 to below 1; one number,
             or one for each of these heads.
         counts: How many candidates each head but the last keeps, in place of ``alpha``; the numbers must not grow.
-        margin: How far below the ``margin_k``-th best score of its query a candidate may be and still go on, in log-odds,
-            in place of ``alpha``; one number, or one for each of these heads. The paper has no such rule (CT-27).
+        margin: How far below the ``margin_k``-th best score of its query a candidate may be and still go on, in place
+            of ``alpha``, in log-odds; one number, or one for each of these heads. The paper has no such rule (CT-27).
         margin_k: The place of the candidate from whose score the margin is measured, from 1; so many go on at least.
         plan: The layers whose heads score; all heads by default.
         batch_size: How many of a query's candidates compete at a time, in order, as in the paper's experiments (CT-26);
@@ -114,7 +114,7 @@ class Policy(KnownSettings):
 
 
 def policies_of(settings: Sequence[Mapping[str, Any]], fixed: Mapping[str, Any]) -> list[Policy]:
-    """Returns the policy of the full cascade, and of each of some settings.
+    """Returns the policy of each of some settings.
 
     Args:
         settings: For each policy, fields of :class:`Policy` by name.
@@ -126,7 +126,7 @@ def policies_of(settings: Sequence[Mapping[str, Any]], fixed: Mapping[str, Any])
         )
     if not len(settings):
         raise ValueError("settings is empty; give at least one setting")
-    return [Policy(**{**fixed, **one}) for one in [FULL, *settings]]
+    return [Policy(**{**fixed, **one}) for one in settings]
 
 
 class PolicySetting:

@@ -112,11 +112,8 @@ def swept(
     measures = parse_measures(measures)
     if settings is not None and alphas is not None:
         raise ValueError("alphas and settings exclude each other; give one of them")
-    if settings is None:
-        tried = _alphas(alphas, len(Policy(**fixed).plan or trace.layers) - 1)
-    else:
-        tried = settings
-    policies = policies_of(tried, fixed)
+    tried = _alphas(alphas, len(Policy(**fixed).plan or trace.layers) - 1) if settings is None else settings
+    policies = [*policies_of([FULL], fixed), *policies_of(tried, fixed)]
     table = _fast_table(trace, qrels, measures, policies)
     for name, measure in {str(measure): measure for measure in measures}.items():
         if name not in table:
@@ -141,7 +138,7 @@ def _alphas(alphas: Sequence | None, n_drops: int) -> list[dict[str, Any]]:
 
 def _fast_table(trace, qrels, measures, policies: list[Policy]) -> dict[str, np.ndarray]:
     """Returns the measures that follow from positions, for each policy."""
-    rows, relevant, judged = _judgements(trace, qrels)
+    rows, relevant, judged = judgements_of(trace, qrels)
     found = fates(trace, rows, relevant, policies)
     table = {COST: found.costs / judged.n_queries, str(RelativeTokenCost): found.token_costs / judged.n_queries}
     for measure in measures:
@@ -158,7 +155,7 @@ def is_fast(measure: ir_measures.Measure) -> bool:
     return measure.NAME in MEASURES and set(measure.params) <= {"cutoff"}
 
 
-def _judgements(trace, qrels: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, Judgements]:
+def judgements_of(trace, qrels: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, Judgements]:
     """Returns the rows of judged questions, which of these are relevant, and the judgements."""
     pt.validate.columns(qrels, includes=["qid", "docno", "label"])
     judged = set(qrels["qid"].astype(str))
