@@ -15,6 +15,9 @@ import numpy as np
 
 from pyterrier_cascade.early_exit.policy import FULL, Policy
 
+STEP = 0.02
+"""The cost from one setting of a path to the next, unless the Pareto front has more of them."""
+
 
 @dataclass(frozen=True, repr=False)
 class Certificate:
@@ -71,11 +74,13 @@ class Certificate:
     @property
     def _given(self) -> dict[str, Any]:
         defaults = asdict(Policy())
-        return {name: value for name, value in self.settings.items() if value != defaults[name]} or dict(FULL)
+        given = {name: _plain(value) for name, value in self.settings.items() if value != defaults[name]}
+        return given or dict(FULL)
 
     def to_config(self) -> dict[str, Any]:
         """Returns the certificate as JSON keeps it."""
-        return asdict(self) | {"settings": {name: _plain(value) for name, value in self._given.items()}}
+        given = {name: list(value) if isinstance(value, tuple) else value for name, value in self._given.items()}
+        return asdict(self) | {"settings": given}
 
     @classmethod
     def from_config(cls, found: Mapping[str, Any]) -> "Certificate":
@@ -89,18 +94,26 @@ class Certificate:
 
 
 def path_of(risks: np.ndarray, costs: np.ndarray) -> np.ndarray:
-    """Returns the numbers of the settings that are tested, in their order: the full cascade, then the Pareto front.
+    """Returns the numbers of the settings that are tested, from dear to cheap, after the full cascade.
 
-    The front goes from dear to cheap: no other setting is as cheap and has less risk.
+    They are those of the Pareto front, where no other setting is as cheap and has less risk, and at each
+    :data:`STEP` of cost the one with the least risk, the dearest of them. Without these steps the path would begin with
+    the cheapest of many settings that lose nothing on the queries that choose. Where these are few, that setting is
+    lucky rather than good, and the test would end at once.
 
     Args:
         risks: The risk of each setting on the queries that choose; the first is the full cascade's ``(n_settings,)``.
         costs: The cost of each setting ``(n_settings,)``.
     """
-    order = np.lexsort((risks, costs))
-    least = np.minimum.accumulate(risks[order])
-    front = order[np.append(True, least[1:] < least[:-1])][::-1]
-    return np.append(0, front[front != 0])
+    by_cost = np.lexsort((risks, costs))
+    least = np.minimum.accumulate(risks[by_cost])
+    front = by_cost[np.append(True, least[1:] < least[:-1])]
+    by_risk = np.lexsort((-costs, risks))
+    levels = np.arange(costs[0] - STEP, costs.min(), -STEP)
+    steps = [by_risk[np.argmax(costs[by_risk] <= level)] for level in levels]
+    found = np.unique([*front, *steps])
+    found = found[costs[found] < costs[0]]
+    return np.append(0, found[np.lexsort((risks[found], -costs[found]))])
 
 
 def last_passed(losses: np.ndarray, at_most: float, confidence: float, binary: bool) -> tuple[int, float]:
@@ -164,9 +177,9 @@ def _percent(share: float) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Returns a setting in types that JSON has."""
+    """Returns a setting as a number of Python, a tuple of such numbers, or as it is."""
     if isinstance(value, tuple):
-        return [_plain(one) for one in value]
+        return tuple(map(_plain, value))
     if value is None or isinstance(value, str):
         return value
     return int(value) if isinstance(value, Integral) else float(value)

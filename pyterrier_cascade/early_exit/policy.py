@@ -61,7 +61,7 @@ class Policy(KnownSettings):
     alpha: float | Sequence[float] = _pruned_by(KeepFraction, 0.0)
     counts: Sequence[int] | None = _pruned_by(KeepCount, None)
     margin: float | Sequence[float] | None = _pruned_by(KeepWithin, None)
-    margin_k: int = 1
+    margin_k: int = field(default=1, metadata={"goes_with": "margin"})
     plan: Sequence[int] | None = None
     batch_size: int | None = None
     rounding: str = "floor"

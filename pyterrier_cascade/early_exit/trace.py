@@ -327,10 +327,10 @@ class Trace(pt.Artifact):
     ) -> Certificate:
         """Returns the cheapest setting whose risk on new queries is bounded, by Learn then Test.
 
-        One half of the questions, drawn at random, chooses a path of settings from dear to cheap: the full cascade, and
-        the settings that no other beats in both risk and cost. The other half tests them in this order until one does
-        not pass. The bound holds, with the confidence asked for, for new queries that are drawn like those of the trace
-        and have candidates of the same retriever. Questions with one candidate count too, although they can lose
+        One half of the questions, drawn at random, chooses a path of settings from dear to cheap, each with the least
+        risk at its cost. The other half tests them in this order until one does not pass; the last one that passed is
+        certified. The bound holds, with the confidence asked for, for new queries that are drawn like those of the
+        trace and have candidates of the same retriever. Questions with one candidate count too, although they can lose
         nothing; a trace with more of them than the new queries have is too easy.
 
         Args:
