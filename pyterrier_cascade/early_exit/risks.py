@@ -203,7 +203,7 @@ class RankingLoss(_AgainstFull):
 
     def losses(self, positions: np.ndarray, judged: Judgements) -> np.ndarray:
         """Returns 1 - nDCG ``(n_policies, n_questions)``."""
-        return np.clip(1 - discounted_gain(positions, judged, self.cutoff), 0, 1)
+        return _lost(discounted_gain(positions, judged, self.cutoff))
 
     def __str__(self):
         return f"the mean of 1 - nDCG@{self.cutoff} against the full cascade's ranking"
@@ -264,7 +264,7 @@ class OtherMeasureLoss(MeasureLoss):
 
 
 def _lost(values: np.ndarray) -> np.ndarray:
-    """Returns how much less each policy has than the first one."""
+    """Returns how much less each policy has than the first one, which is the full cascade's; exactly 0 where as much."""
     return np.clip(values[0] - values, 0, 1)
 
 
