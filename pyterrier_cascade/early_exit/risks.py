@@ -264,7 +264,7 @@ class OtherMeasureLoss(MeasureLoss):
 
 
 def _lost(values: np.ndarray) -> np.ndarray:
-    """Returns how much less each policy has than the first one, which is the full cascade's; exactly 0 where as much."""
+    """Returns how much less each policy has than the first one, that of the full cascade."""
     return np.clip(values[0] - values, 0, 1)
 
 

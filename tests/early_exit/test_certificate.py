@@ -72,7 +72,7 @@ def test_the_path_goes_from_dear_to_cheap():
     """Costs and risks by hand; 0 is the full cascade, 1 beats 2 and 3, 5 beats 4."""
     risks = np.array([0.0, 0.1, 0.1, 0.2, 0.5, 0.4])
     costs = np.array([1.0, 0.95, 0.97, 0.96, 0.94, 0.93])
-    # The step at .98 has the dearest of the two settings with the least risk, that at .96 the cheaper one, as the front.
+    # The step at .98 has the dearest of the settings with the least risk; that at .96 has the one on the front.
     assert path_of(risks, costs).tolist() == [0, 2, 1, 5]
     # A setting that loses nothing and costs less takes the place of nobody: the full cascade stays first.
     assert path_of(np.zeros(3), np.array([1.0, 0.999, 0.995])).tolist() == [0, 2]

@@ -172,7 +172,9 @@ def most(confidence: float = 0.95) -> float:
     return binom.ppf(0.999, DRAWS, 1 - confidence) / DRAWS
 
 
-@pytest.mark.parametrize(("kind", "n"), [("edge", 2 * EDGE[1]), ("lucky", 200), ("first", 160), ("first", 400), ("ranking", 300)])
+@pytest.mark.parametrize(
+    ("kind", "n"), [("edge", 2 * EDGE[1]), ("lucky", 200), ("first", 160), ("first", 400), ("ranking", 300)]
+)
 def test_the_bound_holds_in_thousands_of_traces(kind, n):
     losses, costs, binary, at_most = population(kind)
     share = violations(losses, costs, binary, at_most, n)
@@ -255,6 +257,6 @@ def test_what_cannot_be_certified(trace, given, message):
 
 
 def test_so_many_questions_are_enough():
-    with pytest.raises(ValueError, match="117 questions are too few .* give a trace of at least 118 "):
+    with pytest.raises(ValueError, match=r"117 questions are too few .* give a trace of at least 118 "):
         drawn_trace([8] * 117, noise=0.01).certify()
     assert drawn_trace([8] * 118, noise=0.0).certify().cost < 0.6

@@ -32,7 +32,7 @@ POLICIES = [Policy(), *policies_of(SETTINGS, {})]
 
 @pytest.fixture(params=[False, True], ids=["", "ties"])
 def trace(request):
-    return drawn_trace(SIZES, noise=2.0, ties=request.param, seed=4)
+    return drawn_trace(SIZES, noise=2.0, ties=request.param, seed=6)
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def qrels(trace):
     """Grades up to 2; q3 is not judged, q5 has no positive, and one positive was not retrieved."""
     # The last head's first ones, so that there is something to lose.
     frame = trace.results()[["qid", "docno", "rank"]]
-    frame = frame.assign(label=frame.pop("rank").map({0: 2, 1: 1}).fillna(0).astype(int))
+    frame = frame.assign(label=frame.pop("rank").map({0: 2, 3: 1}).fillna(0).astype(int))
     frame.loc[frame["qid"] == "q5", "label"] = 0
     more = pd.DataFrame({"qid": ["q0", "elsewhere"], "docno": ["gone", "gone"], "label": [1, 1]})
     return pd.concat([frame[frame["qid"] != "q3"], more], ignore_index=True)
@@ -97,14 +97,14 @@ def test_some_of_the_top_may_be_lost():
 def test_the_loss_of_a_measure_is_what_ir_measures_says(trace, qrels, measure):
     risk = risk_of(measure, qrels)
     watched = risk.watched(trace)
-    chosen = np.array([0, 1, 2, 4, 5])
+    chosen = np.array([0, 2, 3, 4, 5])
     assert trace.qids[watched.questions].tolist() == ["q0", "q1", "q2", "q4", "q5", "q6"]
     losses, _ = risk.outcomes(trace, watched.part(chosen), POLICIES)
     judged, values = pt.model.to_ir_measures(qrels), []
     for settings in [{}, *SETTINGS]:
         run = pt.model.to_ir_measures(trace.results(**settings))
         values.append({one.query_id: one.value for one in ir_measures.iter_calc([measure], judged, run)})
-    expected = [[max(0.0, values[0][qid] - own[qid]) for qid in ("q0", "q1", "q2", "q5", "q6")] for own in values]
+    expected = [[max(0.0, values[0][qid] - own[qid]) for qid in ("q0", "q2", "q4", "q5", "q6")] for own in values]
     np.testing.assert_allclose(losses, expected, atol=1e-12)
     assert losses.max() > 0
     assert risk.binary == (measure in (P @ 1, Success @ 2)) and str(measure) in str(risk)
