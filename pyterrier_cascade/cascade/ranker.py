@@ -59,7 +59,7 @@ class Cascade(EarlyExitRanker, PairRanker):
         text_field: The column with the document's text.
         training: How :meth:`fit` trains.
         **policy: Who leaves early: the settings of :class:`~pyterrier_cascade.early_exit.policy.Policy`, ``alpha``,
-            ``counts``, ``plan``, ``batch_size``, ``rounding`` and ``exited``.
+            ``counts``, ``margin``, ``margin_k``, ``plan``, ``batch_size``, ``rounding`` and ``exited``.
     """
 
     reuses_encodings = True

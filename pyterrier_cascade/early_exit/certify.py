@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from pyterrier_cascade.early_exit.certificate import Certificate, last_passed, path_of, queries_needed
+from pyterrier_cascade.early_exit.measure_loss import OtherMeasureLoss, risk_of
 from pyterrier_cascade.early_exit.policy import Policy, policies_of
-from pyterrier_cascade.early_exit.risks import OtherMeasureLoss, risk_of
 
 if TYPE_CHECKING:
     from pyterrier_cascade.early_exit.trace import Trace

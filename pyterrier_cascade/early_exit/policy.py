@@ -39,6 +39,11 @@ class Plan:
     rules: tuple[tuple[Rule, ...], ...]
     batch_size: int | None = None
 
+    @property
+    def drops(self) -> bool:
+        """Whether a candidate may leave before the last head."""
+        return not all(rule.keeps_all for rules in self.rules[:-1] for rule in rules)
+
 
 @dataclass(frozen=True)
 class Policy(KnownSettings):

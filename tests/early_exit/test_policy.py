@@ -109,3 +109,18 @@ def test_what_are_no_settings(settings):
         policies_of(settings, {})
     with pytest.raises(ValueError, match="settings is empty; give at least one setting"):
         policies_of([], {})
+
+
+@pytest.mark.parametrize(
+    ("settings", "drops"),
+    [
+        ({}, False),
+        ({"alpha": (0, 0, 0, 0.1)}, True),
+        ({"counts": (900, 900, 900, 900)}, True),
+        ({"margin": 99.0}, True),
+        ({"plan": (12,), "alpha": 0.5}, False),
+    ],
+    ids=repr,
+)
+def test_whether_candidates_may_leave_early(settings, drops):
+    assert Policy(**settings).resolve(HEADS).drops == drops
