@@ -52,18 +52,16 @@ class Certificate:
 
     def __repr__(self):
         """Returns the certificate as a sentence."""
-        bound = (
-            f"with {_percent(self.confidence)} confidence, {self.risk} is at most {_percent(self.at_most)} on new "
-            "queries of the same kind"
-        )
+        sure, bound = f"with {_percent(self.confidence)} confidence", f"{self.risk} is at most {_percent(self.at_most)}"
         if self._given == FULL:
             return (
-                f"No setting that drops candidates passed the test on {self.tested} queries that, {bound}; the full "
-                f"cascade loses nothing and costs {_percent(self.cost)} of the layers ({self.setting})."
+                f"No setting that drops candidates passed the test on {self.tested} queries: for none is it sure, "
+                f"{sure}, that {bound} on new queries of the same kind. The full cascade loses nothing and costs "
+                f"{_percent(self.cost)} of the layers ({self.setting})."
             )
         return (
-            f"{bound[0].upper()}{bound[1:]} at {_percent(self.cost)} of the layers, with {self.setting} "
-            f"(observed on {self.tested} tested queries: {_percent(self.observed)}, p = {self.p_value:.2g})."
+            f"W{sure[1:]}, {bound} on new queries of the same kind, at {_percent(self.cost)} of the layers with "
+            f"{self.setting} (on {self.tested} tested queries: {_percent(self.observed)}, p = {self.p_value:.2g})."
         )
 
     @property

@@ -134,7 +134,7 @@ class FirstAnswerLost(_AgainstFull):
         return (positions > 0).astype(float)
 
     def __str__(self):
-        return "the share that loses the full cascade's first answer"
+        return "the share of queries that lose the full cascade's first answer"
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ class TopLost(_AgainstFull):
         return (judged.summed(positions < self.k) < needed).astype(float)
 
     def __str__(self):
-        return f"the share that keeps less than {100 * self.share:.4g}% of the full cascade's top {self.k}"
+        return f"the share of queries that keep less than {100 * self.share:.4g}% of the full cascade's top {self.k}"
 
 
 @dataclass(frozen=True)

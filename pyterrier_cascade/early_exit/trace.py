@@ -18,7 +18,7 @@ from pyterrier_cascade.early_exit.groups import batches, slabs
 from pyterrier_cascade.early_exit.policy import Plan, Policy
 from pyterrier_cascade.early_exit.pruning import scores_in_turn
 from pyterrier_cascade.early_exit.ranker import EarlyExitRanker, HeadScores, layers_run, ranked_by
-from pyterrier_cascade.early_exit.risks import FirstAnswerLost, Risk
+from pyterrier_cascade.early_exit.risks import FirstAnswerLost
 from pyterrier_cascade.early_exit.sweep import Sweep, swept
 from pyterrier_cascade.early_exit.trace_part import PartScorer, TracePart, text_hashes
 from pyterrier_cascade.pair_ranker import ROWS
@@ -316,7 +316,7 @@ class Trace(pt.Artifact):
 
     def certify(
         self,
-        risk: Risk | Any = FirstAnswerLost(),
+        risk: Any = FirstAnswerLost(),
         at_most: float = 0.05,
         confidence: float = 0.95,
         *,

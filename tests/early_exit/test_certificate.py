@@ -96,7 +96,7 @@ def test_the_sequence_ends_at_the_first_that_fails():
 CERTIFICATE = Certificate(
     settings=asdict(Policy(alpha=(0.3, np.float64(0.15)), batch_size=8)),
     cost=0.52341,
-    risk="the share that loses the full cascade's first answer",
+    risk="the share of queries that lose the full cascade's first answer",
     at_most=0.05,
     confidence=0.95,
     observed=0.012,
@@ -109,15 +109,15 @@ CERTIFICATE = Certificate(
 
 def test_it_is_a_sentence():
     assert str(CERTIFICATE) == repr(CERTIFICATE) == (
-        "With 95% confidence, the share that loses the full cascade's first answer is at most 5% on new queries of the "
-        "same kind at 52.3% of the layers, with alpha=(0.3, 0.15), batch_size=8 (observed on 250 tested queries: 1.2%, "
-        "p = 0.00071)."
+        "With 95% confidence, the share of queries that lose the full cascade's first answer is at most 5% on new "
+        "queries of the same kind, at 52.3% of the layers with alpha=(0.3, 0.15), batch_size=8 (on 250 tested queries: "
+        "1.2%, p = 0.00071)."
     )  # fmt: skip
     full = replace(CERTIFICATE, settings=asdict(Policy()), cost=1.0, observed=0.0)
     assert str(full) == (
-        "No setting that drops candidates passed the test on 250 queries that, with 95% confidence, the share that "
-        "loses the full cascade's first answer is at most 5% on new queries of the same kind; the full cascade loses "
-        "nothing and costs 100% of the layers (alpha=0.0)."
+        "No setting that drops candidates passed the test on 250 queries: for none is it sure, with 95% confidence, "
+        "that the share of queries that lose the full cascade's first answer is at most 5% on new queries of the same "
+        "kind. The full cascade loses nothing and costs 100% of the layers (alpha=0.0)."
     )
 
 

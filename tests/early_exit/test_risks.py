@@ -80,8 +80,8 @@ def test_some_of_the_top_may_be_lost():
 @pytest.mark.parametrize(
     ("risk", "text"),
     [
-        (FirstAnswerLost(), "the share that loses the full cascade's first answer"),
-        (TopLost(k=5, share=0.825), "the share that keeps less than 82.5% of the full cascade's top 5"),
+        (FirstAnswerLost(), "the share of queries that lose the full cascade's first answer"),
+        (TopLost(k=5, share=0.825), "the share of queries that keep less than 82.5% of the full cascade's top 5"),
         (RankingLoss(20), "the mean of 1 - nDCG@20 against the full cascade's ranking"),
     ],
 )
