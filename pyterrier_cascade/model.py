@@ -103,8 +103,12 @@ class LoadedModel:
         return TrainedOn.from_config(self._config_field("trained_on"))
 
     def mark_trained(self, record: TrainedOn) -> None:
-        """Notes the record of a training in the configuration."""
+        """Notes that a training changed the weights, and its record."""
         self.untrained = None
+        self.keep_record(record)
+
+    def keep_record(self, record: TrainedOn) -> None:
+        """Keeps the record of a training in the configuration."""
         self.module.config.update({"trained_on": record.to_config()})
 
     def warn_if_untrained(self) -> None:

@@ -114,7 +114,7 @@ class Saved:
                 "first, or leave data out"
             )
         for model, record in records:
-            model.mark_trained(dataclasses.replace(record, data=data))
+            model.keep_record(dataclasses.replace(record, data=data))
 
     @contextlib.contextmanager
     def _data_named(self, data: str | None) -> Iterator[None]:
@@ -125,4 +125,4 @@ class Saved:
             yield
         finally:
             for model, record in before if data is not None else ():
-                model.mark_trained(record)
+                model.keep_record(record)

@@ -1,7 +1,10 @@
 """The model card of a Cascade Transformer: its training data, and the quality and cost of its heads and cascades."""
 
+from collections.abc import Sequence
+
 from pyterrier_cascade.card import record_text
 from pyterrier_cascade.cascade.model import CascadeConfig
+from pyterrier_cascade.early_exit.certificate import Certificate
 from pyterrier_cascade.model import TrainedOn
 
 TEMPLATE = """---
@@ -32,7 +35,13 @@ bm25 >> cascade(alpha=0.4)
 ## Quality and cost
 
 {quality}
-"""
+{guarantees}"""
+
+GUARANTEES = """
+## Guarantees
+
+Each holds for new queries of the kind that was tested, and for the settings of the ranker that was tested.
+{rows}"""
 
 
 def model_card(config: CascadeConfig, trained_on: TrainedOn | None, name: str) -> str:
@@ -56,6 +65,7 @@ def model_card(config: CascadeConfig, trained_on: TrainedOn | None, name: str) -
         last=" Its last head is the classifier of the cross-encoder\nthat it was made of." if config.converted else "",
         data="None: the heads are fresh." if trained_on is None else record_text(trained_on),
         quality=_quality(trained_on),
+        guarantees=_guarantees(config.certificates),
     )
 
 
@@ -78,3 +88,11 @@ def _quality(trained_on: TrainedOn | None) -> str:
             f"| | cost | MAP |\n|---|---|---|\n{rows}"
         )
     return "Not measured: no development questions were given."
+
+
+def _guarantees(certificates: Sequence[dict]) -> str:
+    """Returns the section of the certificates; nothing where there are none."""
+    if not certificates:
+        return ""
+    found = map(Certificate.from_config, certificates)
+    return GUARANTEES.format(rows="".join(f"\n- {one}\n  Run it as `cascade({one.setting})`.\n" for one in found))

@@ -12,6 +12,7 @@ from torch import nn
 from pyterrier_cascade.encoder.families import family_of
 from pyterrier_cascade.encoder.heads import Head, Relevance
 from pyterrier_cascade.encoder.pair_model import PairModel
+from pyterrier_cascade.model import TrainedOn
 
 
 class CascadeConfig(transformers.PretrainedConfig):
@@ -30,6 +31,7 @@ class CascadeConfig(transformers.PretrainedConfig):
         seen: The number of queries that the heads learned from, whose hashes are among the weights.
         trained_on: The record of the heads' training or distillation (:class:`~pyterrier_cascade.model.TrainedOn`);
             empty before it.
+        certificates: The certificates of these weights, each as ``Certificate.to_config`` returns it.
     """
 
     model_type = "cascade_transformer"
@@ -45,12 +47,13 @@ class CascadeConfig(transformers.PretrainedConfig):
         converted: bool = False,
         seen: int = 0,
         trained_on: dict | None = None,
+        certificates: Sequence[dict] = (),
         **kwargs,
     ):
         self.encoder, self.layers, self.pooling = encoder or {}, list(layers), pooling
         self.head_width, self.outputs, self.dropout = head_width, outputs, dropout
         self.converted, self.seen = converted, seen
-        self.trained_on = trained_on or {}
+        self.trained_on, self.certificates = trained_on or {}, list(certificates)
         super().__init__(**kwargs)
 
     @property
@@ -191,6 +194,11 @@ class CascadeModel(PairModel):
     def encoder_config(self) -> transformers.PretrainedConfig:
         """The encoder's configuration."""
         return self.module.encoder.config
+
+    def mark_trained(self, record: TrainedOn) -> None:
+        """Notes the record of a training, after which no certificate holds."""
+        super().mark_trained(record)
+        self.module.config.certificates = []
 
     def describe(self) -> dict[str, Any]:
         """Returns the description that ``info`` prints."""

@@ -1,6 +1,7 @@
 """The Cascade Transformer over results frames."""
 
 import dataclasses
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +17,8 @@ from pyterrier_cascade.cascade.distillation import distilled
 from pyterrier_cascade.cascade.head_learning import Distillation
 from pyterrier_cascade.cascade.training import CascadeTraining, loss_of
 from pyterrier_cascade.checkpoint import Checkpoint
+from pyterrier_cascade.checks import warn_user
+from pyterrier_cascade.early_exit.certificate import Certificate
 from pyterrier_cascade.early_exit.groups import batches, slabs
 from pyterrier_cascade.early_exit.policy import Plan, Policy
 from pyterrier_cascade.early_exit.pruning import keep_of
@@ -56,7 +59,7 @@ class Cascade(EarlyExitRanker, PairRanker):
         text_field: The column with the document's text.
         training: How :meth:`fit` trains.
         **policy: Who leaves early: the settings of :class:`~pyterrier_cascade.early_exit.policy.Policy`, ``alpha``,
-            ``counts``, ``plan``, ``batch_size``, ``rounding`` and ``exited``.
+            ``counts``, ``margin``, ``margin_k``, ``plan``, ``batch_size``, ``rounding`` and ``exited``.
     """
 
     reuses_encodings = True
@@ -159,6 +162,30 @@ class Cascade(EarlyExitRanker, PairRanker):
         """Returns a hash of the weights and of the settings that scores depend on."""
         settings = (self.max_length, self.engine, self.precision, self.text_field, self.calibrated_on())
         return f"{self.model.fingerprint} {settings}"
+
+    @property
+    def certificates(self) -> list[Certificate]:
+        """The certificates that were saved with the weights; a warning counts those that other settings have."""
+        found = [Certificate.from_config(one) for one in self.model.loaded.module.config.certificates]
+        n_others = len(found) - [one.fingerprint for one in found].count(self.fingerprint()) if found else 0
+        if n_others:
+            warn_user(
+                f"{n_others} of {len(found)} certificates are for another max_length, engine, precision, text_field or "
+                "calibration than this ranker has, and do not hold for it"
+            )
+        return found
+
+    def _with_certificates(self, certificates: Sequence[Certificate]) -> list[dict]:
+        """Returns the certificates of the model and these, as its configuration keeps them."""
+        kept = list(self.model.loaded.module.config.certificates)
+        for one in certificates:
+            if one.fingerprint != self.fingerprint():
+                raise ValueError(
+                    f"the certificate of {one.setting} is for other weights or settings than {self!r} has; certify a "
+                    "trace of this ranker"
+                )
+            kept.append(one.to_config())
+        return [one for number, one in enumerate(kept) if one not in kept[:number]]
 
     def check_settings(self) -> None:
         """Raises where a setting is invalid, whatever the model."""
@@ -281,3 +308,18 @@ class Cascade(EarlyExitRanker, PairRanker):
         """
         model = self.model.loaded
         return model_card(model.module.config, model.trained_on, name)
+
+    def save_pretrained(
+        self, path: str | os.PathLike, data: str | None = None, certificates: Sequence[Certificate] = ()
+    ) -> None:
+        """Writes weights (safetensors), configuration, tokenizer and model card to a folder.
+
+        Afterwards the ranker stands for that folder.
+
+        Args:
+            path: The folder.
+            data: The name of the training data, for the card.
+            certificates: Certificates of this ranker, for the configuration and the card, beside those that are there.
+        """
+        self.model.loaded.module.config.certificates = self._with_certificates(certificates)
+        super().save_pretrained(path, data)

@@ -87,7 +87,7 @@ def _traced(options: argparse.Namespace) -> tuple[Any, dict[str, Any], Any]:
     from pyterrier_cascade.early_exit.trace import META
 
     # A sweep tries many values of the settings that drop candidates.
-    swept = {one.name for one in fields(Policy) if "rule" in one.metadata}
+    swept = {one.name for one in fields(Policy) if one.metadata}
     if (Path(options.model) / META).is_file():
         if options.run or options.candidates or options.trace:
             raise ValueError(f"{options.model!r} is a trace, which has its candidates; leave them out")

@@ -37,7 +37,7 @@ class SequentialReranker(Saved, EarlyExitRanker, pt.Estimator):
     Args:
         models: Cross-encoders in order of their layers.
         **policy: Who leaves early: the settings of :class:`~pyterrier_cascade.early_exit.policy.Policy`, ``alpha``,
-            ``counts``, ``plan``, ``batch_size``, ``rounding`` and ``exited``.
+            ``counts``, ``margin``, ``margin_k``, ``plan``, ``batch_size``, ``rounding`` and ``exited``.
     """
 
     reuses_encodings = False

@@ -26,8 +26,9 @@ def quality_against_cost(sweep, measure: str, marked: Sequence, ax):
     ax.step(
         100 * front["RelativeCost"], front[measure], where="post", color=KEPT, linewidth=1.5, label="best at a cost"
     )
-    n_drops = max((len(alpha) for alpha in sweep.frame["alpha"] if not isinstance(alpha, Real)), default=1)
-    equal = {alpha if isinstance(alpha, Real) else alpha[0]: row for row, alpha in sweep.frame["alpha"].items()
+    alphas = sweep.frame.get("alpha", pd.Series(dtype=object))
+    n_drops = max((len(alpha) for alpha in alphas if not isinstance(alpha, Real)), default=1)
+    equal = {alpha if isinstance(alpha, Real) else alpha[0]: row for row, alpha in alphas.items()
              if isinstance(alpha, Real) or alpha == (alpha[0],) * n_drops}  # fmt: skip
     shown = [alpha for alpha in marked if alpha in equal]
     rows = sweep.frame.loc[[equal[alpha] for alpha in shown]]

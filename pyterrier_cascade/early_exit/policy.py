@@ -1,6 +1,6 @@
 """The settings of early exit as one value, and the plan that follows from them for a model's heads."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
@@ -11,8 +11,12 @@ from pyterrier_cascade.checks import KnownSettings, check_choices, is_count
 from pyterrier_cascade.early_exit.rules.base import Rule
 from pyterrier_cascade.early_exit.rules.count import KeepCount
 from pyterrier_cascade.early_exit.rules.fraction import ROUNDINGS, KeepFraction
+from pyterrier_cascade.early_exit.rules.margin import KeepWithin
 
 EXITED = ("below", "drop")
+
+FULL = {"alpha": 0.0}
+"""The settings of the full cascade, which drops nothing."""
 
 
 def _pruned_by(rule: type[Rule], default: Any) -> Any:
@@ -35,6 +39,11 @@ class Plan:
     rules: tuple[tuple[Rule, ...], ...]
     batch_size: int | None = None
 
+    @property
+    def drops(self) -> bool:
+        """Whether a candidate may leave before the last head."""
+        return not all(rule.keeps_all for rules in self.rules[:-1] for rule in rules)
+
 
 @dataclass(frozen=True)
 class Policy(KnownSettings):
@@ -44,6 +53,9 @@ class Policy(KnownSettings):
         alpha: The fraction of a query's candidates that each head but the last drops, from 0 to below 1; one number,
             or one for each of these heads.
         counts: How many candidates each head but the last keeps, in place of ``alpha``; the numbers must not grow.
+        margin: How far below the ``margin_k``-th best score of its query a candidate may be and still go on, in place
+            of ``alpha``, in log-odds; one number, or one for each of these heads. The paper has no such rule (CT-27).
+        margin_k: The place of the candidate from whose score the margin is measured, from 1; so many go on at least.
         plan: The layers whose heads score; all heads by default.
         batch_size: How many of a query's candidates compete at a time, in order, as in the paper's experiments (CT-26);
             all of them by default.
@@ -53,6 +65,8 @@ class Policy(KnownSettings):
 
     alpha: float | Sequence[float] = _pruned_by(KeepFraction, 0.0)
     counts: Sequence[int] | None = _pruned_by(KeepCount, None)
+    margin: float | Sequence[float] | None = _pruned_by(KeepWithin, None)
+    margin_k: int = field(default=1, metadata={"goes_with": "margin"})
     plan: Sequence[int] | None = None
     batch_size: int | None = None
     rounding: str = "floor"
@@ -67,6 +81,8 @@ class Policy(KnownSettings):
             raise ValueError(f"plan={self.plan!r}: give layers in ascending order, each once")
         if self.batch_size is not None and not is_count(self.batch_size):
             raise ValueError(f"batch_size={self.batch_size!r}: give 1 or more, or None for all of a query's candidates")
+        if not is_count(self.margin_k):
+            raise ValueError(f"margin_k={self.margin_k!r}: give the place of a candidate, 1 or more")
         # Made now, so that a bad value is an error where it is given.
         _ = self._pruning
 
@@ -74,12 +90,12 @@ class Policy(KnownSettings):
     def _pruning(self) -> tuple[str, Any, tuple[Rule, ...] | Rule]:
         """The setting that prunes, its value, and its rule: one for each head, or one for all."""
         found = {
-            one.name: (value, _rules(one.metadata["rule"], one.name, value, self.rounding))
+            one.name: (value, _rules(one.metadata["rule"], one.name, value, self))
             for one in fields(self)
             if "rule" in one.metadata and ((value := getattr(self, one.name)) is not None or one.default is not None)
         }
-        # A setting at its default, or with other numbers that drop nothing, leaves the word to another one.
-        given = [name for name, (value, _) in found.items() if np.any(value)]
+        # A setting that drops nothing, such as alpha=0, leaves the word to another one.
+        given = [name for name, (_, rules) in found.items() if not all(rule.keeps_all for rule in _listed(rules))]
         if len(given) > 1:
             values = " and ".join(f"{name}={found[name][0]!r}" for name in given)
             raise ValueError(f"{values} exclude each other; give one of them")
@@ -100,6 +116,22 @@ class Policy(KnownSettings):
                 f"{layers[:-1]}; the last, at {layers[-1]}, only scores"
             )
         return Plan(layers, (*((rule,) for rule in rules), ()), self.batch_size)
+
+
+def policies_of(settings: Sequence[Mapping[str, Any]], fixed: Mapping[str, Any]) -> list[Policy]:
+    """Returns the policy of each of some settings.
+
+    Args:
+        settings: For each policy, fields of :class:`Policy` by name.
+        fixed: Fields that are the same for all.
+    """
+    if isinstance(settings, str | Mapping) or not all(isinstance(one, Mapping) for one in settings):
+        raise ValueError(
+            f"settings={settings!r}: give a list of dictionaries, such as [{{'alpha': 0.3}}, {{'alpha': (0.5, 0.2)}}]"
+        )
+    if not len(settings):
+        raise ValueError("settings is empty; give at least one setting")
+    return [Policy(**{**fixed, **one}) for one in settings]
 
 
 class PolicySetting:
@@ -125,13 +157,17 @@ def are_layers(values: object) -> bool:
     return np.ndim(values) == 1 and len(values) > 0 and all(map(is_count, values)) and bool((np.diff(values) > 0).all())
 
 
-def _rules(rule: type[Rule], name: str, value: Any, rounding: str) -> tuple[Rule, ...] | Rule:
+def _listed(rules: tuple[Rule, ...] | Rule) -> tuple[Rule, ...]:
+    return (rules,) if isinstance(rules, Rule) else rules
+
+
+def _rules(rule: type[Rule], name: str, value: Any, policy: Policy) -> tuple[Rule, ...] | Rule:
     """Returns the rules that a setting means: one for each head, or one for all of them."""
     if not isinstance(value, tuple):
-        one = rule.from_setting(name, value, rounding)
+        one = rule.from_setting(name, value, policy)
         if rule.one_for_all:
             return one
         raise ValueError(f"{name}={value!r}: give whole numbers, one for each head but the last")
-    rules = tuple(rule.from_setting(name, one, rounding) for one in value)
+    rules = tuple(rule.from_setting(name, one, policy) for one in value)
     rule.check_all(name, value, rules)
     return rules

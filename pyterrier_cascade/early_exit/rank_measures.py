@@ -1,7 +1,8 @@
 """Measures computed from the positions of relevant candidates, for many settings at once; equal to ir-measures.
 
 Each function takes positions from 0 ``(n_settings, n_relevant)`` (:data:`NOWHERE` for a candidate that is not in the
-result), a :class:`Judgements`, and a cutoff or None. It returns the mean over the judged queries ``(n_settings,)``.
+result), a :class:`Judgements`, and a cutoff or None. It returns the value of each judged query
+``(n_settings, n_queries)``.
 """
 
 from collections.abc import Callable
@@ -29,7 +30,7 @@ class Judgements:
 
     @property
     def n_queries(self) -> int:
-        """The number of judged queries, over which means are taken."""
+        """The number of judged queries."""
         return len(self.grades)
 
     @cached_property
@@ -42,6 +43,16 @@ class Judgements:
         """The place where each query's relevant candidates begin."""
         return np.flatnonzero(np.diff(self.queries, prepend=-1))
 
+    def summed(self, values: np.ndarray) -> np.ndarray:
+        """Returns the sums of a value of the relevant candidates over each judged query, ``(n_settings, n_queries)``.
+
+        Args:
+            values: ``(n_settings, n_relevant)``.
+        """
+        found = np.zeros((len(values), self.n_queries))
+        found[:, self.queries[self.starts]] = np.add.reduceat(values, self.starts, axis=1, dtype=float)
+        return found
+
     def ideal(self, cutoff: int | None) -> np.ndarray:
         """Returns the best possible discounted gain for the query of each relevant candidate ``(n_relevant,)``."""
         best = [(grades[:cutoff] / np.log2(np.arange(len(grades[:cutoff])) + 2)).sum() for grades in self.grades]
@@ -49,40 +60,40 @@ class Judgements:
 
 
 def average_precision(positions: np.ndarray, judged: Judgements, cutoff: int | None) -> np.ndarray:
-    """Returns MAP."""
+    """Returns average precision."""
     # In order of position within each query; the j-th of them has j relevant ones up to itself.
     ordered = np.sort(positions + judged.queries * np.int64(2 * NOWHERE), axis=1) - judged.queries * 2 * NOWHERE
     sizes = np.diff(judged.starts, append=len(judged.queries))
     number = np.arange(len(judged.queries)) - np.repeat(judged.starts, sizes) + 1
     precision = number / (ordered + 1) / judged.totals
-    return np.where(ordered < _limit(cutoff), precision, 0).sum(1) / judged.n_queries
+    return judged.summed(np.where(ordered < _limit(cutoff), precision, 0))
 
 
 def reciprocal_rank(positions: np.ndarray, judged: Judgements, cutoff: int | None) -> np.ndarray:
-    """Returns MRR."""
+    """Returns the reciprocal rank of the first relevant candidate."""
     first = _first(positions, judged)
-    return np.where(first < _limit(cutoff), 1 / (first + 1), 0).sum(1) / judged.n_queries
+    return np.where(first < _limit(cutoff), 1 / (first + 1), 0)
 
 
 def success(positions: np.ndarray, judged: Judgements, cutoff: int | None) -> np.ndarray:
-    """Returns the share of queries with anything relevant among the first."""
-    return (_first(positions, judged) < _limit(cutoff)).sum(1) / judged.n_queries
+    """Returns 1 where anything relevant is among the first."""
+    return (_first(positions, judged) < _limit(cutoff)).astype(float)
 
 
 def precision(positions: np.ndarray, judged: Judgements, cutoff: int) -> np.ndarray:
     """Returns precision at a cutoff."""
-    return (positions < cutoff).sum(1) / cutoff / judged.n_queries
+    return judged.summed(positions < cutoff) / cutoff
 
 
 def recall(positions: np.ndarray, judged: Judgements, cutoff: int | None) -> np.ndarray:
     """Returns recall at a cutoff."""
-    return np.where(positions < _limit(cutoff), 1 / judged.totals, 0).sum(1) / judged.n_queries
+    return judged.summed(np.where(positions < _limit(cutoff), 1 / judged.totals, 0))
 
 
 def discounted_gain(positions: np.ndarray, judged: Judgements, cutoff: int | None) -> np.ndarray:
     """Returns nDCG with the grades themselves as gains."""
     gains = judged.gains / np.log2(positions + 2.0) / judged.ideal(cutoff)
-    return np.where(positions < _limit(cutoff), gains, 0).sum(1) / judged.n_queries
+    return judged.summed(np.where(positions < _limit(cutoff), gains, 0))
 
 
 def _limit(cutoff: int | None) -> int:
@@ -90,7 +101,9 @@ def _limit(cutoff: int | None) -> int:
 
 
 def _first(positions: np.ndarray, judged: Judgements) -> np.ndarray:
-    return np.minimum.reduceat(positions, judged.starts, axis=1)
+    found = np.full((len(positions), judged.n_queries), NOWHERE)
+    found[:, judged.queries[judged.starts]] = np.minimum.reduceat(positions, judged.starts, axis=1)
+    return found
 
 
 MEASURES: dict[str, Callable[[np.ndarray, Judgements, int | None], np.ndarray]] = {

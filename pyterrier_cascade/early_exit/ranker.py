@@ -86,6 +86,14 @@ class EarlyExitRanker(Ranker):
     def fingerprint(self) -> str:
         """Returns a hash of everything that the heads' scores depend on."""
 
+    def has_seen(self, queries: Sequence[str]) -> np.ndarray:
+        """Returns whether the heads learned from each query, boolean ``(n_queries,)``; no ranker remembers by default.
+
+        Args:
+            queries: Their words.
+        """
+        return np.zeros(len(queries), dtype=bool)
+
     def new_columns(self):
         """Returns the layer whose head gave the score, and the cost columns."""
         return frames.EXIT_COLUMNS

@@ -1,19 +1,20 @@
-"""Sweeps: quality and cost of a cascade under many settings of alpha, computed from a trace (CT-61)."""
+"""Sweeps: quality and cost of a cascade under many settings, computed from a trace (CT-61)."""
 
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from itertools import product
 from numbers import Real
+from typing import Any
 
 import ir_measures
 import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_cascade.early_exit.grid import GridResult, run_grid
-from pyterrier_cascade.early_exit.policy import Policy
+from pyterrier_cascade.early_exit.fates import fates
+from pyterrier_cascade.early_exit.grid import GridResult
+from pyterrier_cascade.early_exit.policy import FULL, Policy, policies_of
 from pyterrier_cascade.early_exit.rank_measures import MEASURES, NOWHERE, Judgements
-from pyterrier_cascade.early_exit.ranker import layers_run
 from pyterrier_cascade.measures.cost import RelativeCost, RelativeTokenCost, Survival
 from pyterrier_cascade.measures.names import parse_measures
 
@@ -30,7 +31,7 @@ class Sweep:
         pt.Experiment([bm25 >> cascade(alpha=best.alpha)], topics, qrels, [AP, RelativeCost])
 
     Args:
-        frame: ``alpha``, a column for each measure, and ``RelativeCost``; a row for each setting.
+        frame: ``alpha`` or ``settings``, a column for each measure, and ``RelativeCost``; a row for each setting.
         full: The same for alpha = 0, which drops nothing.
         measure: The name of the measure that the methods use where none is given.
     """
@@ -99,56 +100,62 @@ class Sweep:
         return name
 
 
-def swept(trace, qrels: pd.DataFrame, measures, alphas: Sequence | None, policy: Policy) -> Sweep:
-    """Returns a sweep; the arguments are those of ``Trace.sweep``, the fixed settings as a policy."""
+def swept(
+    trace,
+    qrels: pd.DataFrame,
+    measures,
+    alphas: Sequence | None,
+    settings: Sequence[Mapping[str, Any]] | None,
+    fixed: Mapping[str, Any],
+) -> Sweep:
+    """Returns a sweep; the arguments are those of ``Trace.sweep``."""
     measures = parse_measures(measures)
-    if isinstance(alphas, Real):
-        raise ValueError(f"alphas={alphas!r}: give a list of settings")
-    n_drops = len(policy.plan or trace.layers) - 1
-    alphas = list(product(GRID, repeat=n_drops)) if alphas is None else list(alphas)
-    if not alphas:
-        raise ValueError("alphas is empty; give at least one setting")
-    policies = [replace(policy, alpha=alpha) for alpha in [0.0, *alphas]]
+    if settings is not None and alphas is not None:
+        raise ValueError("alphas and settings exclude each other; give one of them")
+    tried = _alphas(alphas, len(Policy(**fixed).plan or trace.layers) - 1) if settings is None else settings
+    policies = [*policies_of([FULL], fixed), *policies_of(tried, fixed)]
     table = _fast_table(trace, qrels, measures, policies)
     for name, measure in {str(measure): measure for measure in measures}.items():
         if name not in table:
             table[name] = _one_by_one(trace, qrels, measure, policies)
     names = list(dict.fromkeys([*map(str, measures), COST]))
     frame = pd.DataFrame({name: table[name] for name in names})
-    frame.insert(0, "alpha", pd.Series([policy.alpha for policy in policies], dtype=object))
+    column, shown = ("alpha", [one.alpha for one in policies]) if settings is None else ("settings", [FULL, *settings])
+    frame.insert(0, column, pd.Series(shown, dtype=object))
     first = next((name for name in names if name not in (COST, str(RelativeTokenCost))), COST)
     return Sweep(frame.iloc[1:].reset_index(drop=True), frame.iloc[0], first)
 
 
+def _alphas(alphas: Sequence | None, n_drops: int) -> list[dict[str, Any]]:
+    """Returns settings of alpha, by default those of the paper's grid (CT-61)."""
+    if isinstance(alphas, Real):
+        raise ValueError(f"alphas={alphas!r}: give a list of settings")
+    alphas = list(product(GRID, repeat=n_drops)) if alphas is None else list(alphas)
+    if not alphas:
+        raise ValueError("alphas is empty; give at least one setting")
+    return [{"alpha": alpha} for alpha in alphas]
+
+
 def _fast_table(trace, qrels, measures, policies: list[Policy]) -> dict[str, np.ndarray]:
     """Returns the measures that follow from positions, for each policy."""
-    rows, relevant, judged = _judgements(trace, qrels)
-    plans = [policy.resolve(trace.layers) for policy in policies]
-    layers, exited = plans[0].layers, policies[0].exited
-    steps = np.diff(layers_run(layers, trace.meta["reuses_encodings"]), prepend=0) / trace.meta["full_layers"]
-    found = run_grid(
-        trace.scores[:, [trace.layers.index(layer) for layer in layers]][rows],
-        np.cumsum(np.diff(trace.questions[rows], prepend=trace.questions[rows][:1]) != 0),
-        trace.tokens[rows],
-        relevant,
-        plans,
-        steps,
-    )
-    positions = found.positions
-    if exited == "drop":
-        positions = np.where(found.exits == len(layers) - 1, positions, NOWHERE)
+    rows, relevant, judged = judgements_of(trace, qrels)
+    found = fates(trace, rows, relevant, policies)
     table = {COST: found.costs / judged.n_queries, str(RelativeTokenCost): found.token_costs / judged.n_queries}
     for measure in measures:
-        # ir-measures computes a measure with settings of its own, such as other grades.
-        plain = set(measure.params) <= {"cutoff"}
-        if measure.NAME in MEASURES and plain:
-            table[str(measure)] = MEASURES[measure.NAME](positions, judged, measure.params.get("cutoff"))
+        if is_fast(measure):
+            values = MEASURES[measure.NAME](found.positions, judged, measure.params.get("cutoff"))
+            table[str(measure)] = values.mean(1)
         elif measure.NAME == Survival.NAME:
-            table[str(measure)] = _survival(found, judged, np.array(layers), measure["cutoff"], exited)
+            table[str(measure)] = _survival(found, judged, measure["cutoff"], policies, trace.layers)
     return table
 
 
-def _judgements(trace, qrels: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, Judgements]:
+def is_fast(measure: ir_measures.Measure) -> bool:
+    """Returns whether a measure follows from positions; one with settings such as other grades does not."""
+    return measure.NAME in MEASURES and set(measure.params) <= {"cutoff"}
+
+
+def judgements_of(trace, qrels: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, Judgements]:
     """Returns the rows of judged questions, which of these are relevant, and the judgements."""
     pt.validate.columns(qrels, includes=["qid", "docno", "label"])
     judged = set(qrels["qid"].astype(str))
@@ -176,10 +183,13 @@ def _judgements(trace, qrels: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, Jud
     return rows, relevant, Judgements(queries, gains[relevant], every)
 
 
-def _survival(found: GridResult, judged: Judgements, layers: np.ndarray, layer: int, exited: str) -> np.ndarray:
-    reached = layers[found.exits] >= layer
-    if exited == "drop":
-        reached &= found.exits == len(layers) - 1
+def _survival(
+    found: GridResult, judged: Judgements, layer: int, policies: Sequence[Policy], heads: Sequence[int]
+) -> np.ndarray:
+    """Returns the share of queries with a relevant candidate that reaches a layer and is not removed."""
+    layers = [np.array(policy.plan or heads) for policy in policies]
+    reached = np.array([own[exits] >= layer for own, exits in zip(layers, found.exits, strict=True)])
+    reached &= found.positions < NOWHERE
     return np.logical_or.reduceat(reached, judged.starts, axis=1).sum(1) / judged.n_queries
 
 

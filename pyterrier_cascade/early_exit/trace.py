@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,17 +12,20 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_cascade import frames
+from pyterrier_cascade.early_exit.certificate import Certificate
+from pyterrier_cascade.early_exit.certify import certified
 from pyterrier_cascade.early_exit.groups import batches, slabs
 from pyterrier_cascade.early_exit.policy import Plan, Policy
 from pyterrier_cascade.early_exit.pruning import scores_in_turn
 from pyterrier_cascade.early_exit.ranker import EarlyExitRanker, HeadScores, layers_run, ranked_by
+from pyterrier_cascade.early_exit.risks import FirstAnswerLost
 from pyterrier_cascade.early_exit.sweep import Sweep, swept
 from pyterrier_cascade.early_exit.trace_part import PartScorer, TracePart, text_hashes
 from pyterrier_cascade.pair_ranker import ROWS
 from pyterrier_cascade.store.publish import publish_file, publishing_folder, sweep
 
 META = "pt_meta.json"
-KIND = {"type": "cascade_trace", "format": "npy", "package_hint": "pyterrier_cascade", "version": 2}
+KIND = {"type": "cascade_trace", "format": "npy", "package_hint": "pyterrier_cascade", "version": 3}
 
 
 class Trace(pt.Artifact):
@@ -54,7 +57,7 @@ class Trace(pt.Artifact):
         self.meta = json.loads((self.path / META).read_text(encoding="utf-8"))
         if any(self.meta.get(key) != KIND[key] for key in ("type", "format", "version")):
             seen = ", ".join(f"{key} {self.meta.get(key)!r}" for key in ("type", "format", "version"))
-            raise ValueError(f"{str(path)!r} holds {seen}; this reads cascade_trace, npy, version 2")
+            raise ValueError(f"{str(path)!r} holds {seen}; this reads cascade_trace, npy, version {KIND['version']}")
         self._parts: list[TracePart] = []
 
     @classmethod
@@ -202,6 +205,11 @@ class Trace(pt.Artifact):
         return self._numbers("texts", np.uint64)
 
     @cached_property
+    def seen(self) -> np.ndarray:
+        """Whether the ranker's heads learned from each question ``(n_questions,)``."""
+        return self._numbers("seen", np.bool_)
+
+    @cached_property
     def sizes(self) -> np.ndarray:
         """How many candidates each question has ``(n_questions,)``."""
         return self._numbers("sizes", np.int64)
@@ -282,8 +290,15 @@ class Trace(pt.Artifact):
         groups = batches(self.questions, plan.batch_size)
         return scores_in_turn(plan, groups, lambda number, alive: self.scores[alive, heads[number]])
 
-    def sweep(self, qrels: pd.DataFrame, measures: Sequence, alphas: Sequence | None = None, **policy: Any) -> Sweep:
-        """Returns measures and costs under many settings of alpha.
+    def sweep(
+        self,
+        qrels: pd.DataFrame,
+        measures: Sequence,
+        alphas: Sequence | None = None,
+        settings: Sequence[Mapping[str, Any]] | None = None,
+        **policy: Any,
+    ) -> Sweep:
+        """Returns measures and costs under many settings.
 
         AP, RR, P, R, Success, nDCG, RelativeCost, RelativeTokenCost and Survival are computed for all settings at once;
         ir-measures computes other measures for one setting at a time.
@@ -294,6 +309,41 @@ class Trace(pt.Artifact):
                 ``pt.Experiment`` takes them.
             alphas: Numbers, or a tuple for each setting with a number for each head but the last; by default all
                 combinations of .1 to .6, which are 1,296 for five heads (CT-61).
+            settings: In place of ``alphas``, a dictionary for each setting: ``[{"counts": (50, 20)}, {"margin": 4}]``.
             **policy: Further settings of :class:`~pyterrier_cascade.early_exit.policy.Policy`, the same for all.
         """
-        return swept(self, qrels, measures, alphas, Policy(**policy))
+        return swept(self, qrels, measures, alphas, settings, policy)
+
+    def certify(
+        self,
+        risk: Any = FirstAnswerLost(),
+        at_most: float = 0.05,
+        confidence: float = 0.95,
+        *,
+        qrels: pd.DataFrame | None = None,
+        settings: Sequence[Mapping[str, Any]] | None = None,
+        seed: int = 0,
+        **policy: Any,
+    ) -> Certificate:
+        """Returns the cheapest setting whose risk on new queries is bounded, by Learn then Test.
+
+        One half of the questions, drawn at random, chooses a path of settings from dear to cheap, each with the least
+        risk at its cost. The other half tests them in this order until one does not pass; the last one that passed is
+        certified. The bound holds, with the confidence asked for, for new queries that are drawn like those of the
+        trace and have candidates of the same retriever. Questions with one candidate count too, although they can lose
+        nothing; a trace with more of them than the new queries have is too easy.
+
+        Args:
+            risk: :class:`~pyterrier_cascade.FirstAnswerLost`, :class:`~pyterrier_cascade.TopLost` or
+                :class:`~pyterrier_cascade.RankingLoss`, which need no labels; or, with ``qrels``, a measure from 0 to 1
+                or its name, of which the loss against the full cascade is the risk.
+            at_most: The largest risk, between 0 and 1.
+            confidence: The probability, over the draw of questions, that the bound holds, between 0 and 1.
+            qrels: The judgements for a measure; questions without any are left out.
+            settings: The settings to choose from, a dictionary for each: ``[{"alpha": 0.3}, {"counts": (50, 20)}]``. By
+                default all combinations of some alphas from 0 to .9, up to 3,000 (100 for measures that are not AP, RR,
+                P, R, Success or nDCG).
+            seed: Of the draw of the halves; give one, and do not try several.
+            **policy: Further settings of :class:`~pyterrier_cascade.early_exit.policy.Policy`, the same for all.
+        """
+        return certified(self, risk, at_most, confidence, qrels, settings, seed, policy)

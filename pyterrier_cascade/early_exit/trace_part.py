@@ -22,6 +22,7 @@ class TracePart:
         qids: The ids of the questions.
         queries: The words of each question.
         texts: A hash of each question's words and of its candidates' texts ``(n_questions,)``.
+        seen: Whether the ranker's heads learned from the question ``(n_questions,)``.
         sizes: The number of candidates of each question ``(n_questions,)``.
         docnos: The ids of the candidates.
         scores: The scores of the candidates at all heads ``(n, n_heads)``.
@@ -31,6 +32,7 @@ class TracePart:
     qids: Strings
     queries: Strings
     texts: np.ndarray
+    seen: np.ndarray
     sizes: np.ndarray
     docnos: Strings
     scores: np.ndarray
@@ -73,10 +75,12 @@ class PartScorer:
         if np.isnan(found.scores).any():
             raise ValueError("scores are NaN; the model's weights are broken (a diverged training?)")
         first = frame.iloc[np.unique(blocks.codes, return_index=True)[1]]
+        queries = first["query"].fillna("").tolist()
         return TracePart(
             Strings.pack([str(qid) for qid in blocks.qids]),
-            Strings.pack(first["query"].fillna("").tolist()),
+            Strings.pack(queries),
             text_hashes(frame, np.split(found.rows, np.cumsum(blocks.sizes)[:-1]), self.ranker.text_field),
+            self.ranker.has_seen(queries),
             blocks.sizes,
             Strings.pack(frame["docno"].astype(str).iloc[found.rows].tolist()),
             found.scores.astype(np.float32),

@@ -60,7 +60,12 @@ def drawn(rng, n_layers: int = 5) -> dict:
     if rng.random() < 0.3:
         found["batch_size"] = int(rng.integers(1, 12))
     kind = rng.random()
-    if kind < 0.3:
+    if kind < 0.2:
+        margins = [0.0, 0.05, 0.5, 2.0]
+        each = rng.random() < 0.5
+        found["margin"] = rng.choice(margins, len(plan) - 1).tolist() if each else float(rng.choice(margins))
+        found["margin_k"] = int(rng.integers(1, 8))
+    elif kind < 0.3:
         found["alpha"] = float(rng.choice([0.0, 0.1, 0.3, 0.29, 0.5, 0.9]))
     elif kind < 0.7:
         found["alpha"] = tuple(rng.choice([0.0, 0.1, 0.3, 0.29, 0.5, 0.9], len(plan) - 1).tolist())
@@ -114,6 +119,28 @@ def test_a_sweep_measures_what_ir_measures_does(trace, frame, exited, batch_size
         assert {str(m): row[str(m)] for m in MEASURES} == pytest.approx(
             {str(m): expected[m] for m in MEASURES}, abs=1e-9
         )
+
+
+def test_a_sweep_of_settings_of_any_kind(trace, frame):
+    """Margins, counts, plans and batches in one table, as ir-measures measures each."""
+    qrels, rng = qrels_of(frame), np.random.default_rng(3)
+    settings = [drawn(rng) for _ in range(40)]
+    assert sum("margin" in one for one in settings) > 3
+    sweep = trace.sweep(qrels, MEASURES, settings=settings)
+    assert sweep.frame["settings"].tolist() == settings and sweep.full["settings"] == {"alpha": 0.0}
+    judged = pt.model.to_ir_measures(qrels)
+    for one, row in zip(settings, sweep.frame.to_dict("records"), strict=True):
+        expected = ir_measures.calc_aggregate(MEASURES, judged, pt.model.to_ir_measures(trace.results(**one)))
+        assert {str(m): row[str(m)] for m in MEASURES} == pytest.approx(
+            {str(m): expected[m] for m in MEASURES}, abs=1e-9
+        )
+    assert sweep.best(max_cost=0.9)["settings"] in settings
+
+
+def test_a_plot_of_settings_marks_no_alpha(trace, frame):
+    pytest.importorskip("matplotlib").use("Agg")
+    ax = trace.sweep(qrels_of(frame), [AP], settings=[{"margin": 1.0}, {"counts": (5, 4, 3, 2)}]).plot()
+    assert len(ax.collections[0].get_offsets()) == 2 and not ax.texts
 
 
 def test_costs_are_relative_to_the_whole_encoder(encoder, frame):
@@ -324,6 +351,9 @@ SWEEPS = [
     ({"alphas": [(0.1, 0.2)]}, "has 2 values, but 4 heads drop candidates"),
     ({"alphas": []}, "alphas is empty; give at least one setting"),
     ({"alphas": 0.3}, "alphas=0.3: give a list of settings"),
+    ({"alphas": [0.3], "settings": [{"alpha": 0.3}]}, "alphas and settings exclude each other; give one of them"),
+    ({"settings": []}, "settings is empty; give at least one setting"),
+    ({"settings": [{"counts": 3}]}, "counts=3: give whole numbers, one for each head but the last"),
     ({"measures": []}, "give at least one measure"),
     ({"measures": ["mapp"]}, "there is no measure 'mapp'"),
     ({"measures": ["Survival"]}, "the measure 'Survival' needs a cutoff; write, for example, 'Survival@10'"),

@@ -10,11 +10,13 @@ from pyterrier_cascade import (
     CachedRanker,
     Cascade,
     CascadeTraining,
+    Certificate,
     CrossEncoder,
     DocumentCache,
     HierarchicalRanker,
     SequentialReranker,
     Tanda,
+    TopLost,
     Trace,
     Training,
 )
@@ -32,6 +34,8 @@ assert_type(cascade.with_training(epochs=3), Cascade)
 assert_type(cascade.calibrate(frame), Cascade)
 assert_type(cascade.trace(frame), Trace)
 cascade.trace(frame).sweep(frame, [AP]).plot()
+assert_type(cascade.trace(frame).certify(TopLost(k=5), at_most=0.1), Certificate)
+assert_type(cascade(margin=(4.0, 2.0), margin_k=10), Cascade)
 cascade[4] % 0.6 >> cascade[12]
 
 assert_type(CrossEncoder.from_pretrained("folder", layers=6).truncate(4), CrossEncoder)

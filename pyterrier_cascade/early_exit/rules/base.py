@@ -3,11 +3,14 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from pyterrier_cascade.early_exit.groups import places
+
+if TYPE_CHECKING:
+    from pyterrier_cascade.early_exit.policy import Policy
 
 
 class Rule(ABC):
@@ -21,15 +24,20 @@ class Rule(ABC):
     one_for_all: ClassVar[bool] = True
     """Whether a single value may stand for all heads."""
 
+    @property
+    def keeps_all(self) -> bool:
+        """Whether every candidate goes on, whatever its score is."""
+        return False
+
     @classmethod
     @abstractmethod
-    def from_setting(cls, name: str, value: Any, rounding: str) -> "Rule":
+    def from_setting(cls, name: str, value: Any, policy: "Policy") -> "Rule":
         """Returns the rule of one head, or raises where the value cannot be.
 
         Args:
             name: The setting, for the error.
             value: The value that the user gave for this head.
-            rounding: The policy's.
+            policy: All settings, for those that go with this one.
         """
 
     @classmethod

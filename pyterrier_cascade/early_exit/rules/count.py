@@ -3,11 +3,15 @@
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pyterrier_cascade.checks import is_count
 from pyterrier_cascade.early_exit.rules.base import SizeRule
+
+if TYPE_CHECKING:
+    from pyterrier_cascade.early_exit.policy import Policy
 
 
 @dataclass(frozen=True)
@@ -23,7 +27,7 @@ class KeepCount(SizeRule):
     one_for_all = False
 
     @classmethod
-    def from_setting(cls, name: str, value: int, rounding: str) -> "KeepCount":
+    def from_setting(cls, name: str, value: int, policy: "Policy") -> "KeepCount":
         """Returns the rule that keeps ``value`` candidates, a whole number from 1."""
         if not is_count(value):
             raise ValueError(

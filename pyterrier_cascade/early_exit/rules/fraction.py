@@ -4,10 +4,14 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from numbers import Integral, Real
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pyterrier_cascade.early_exit.rules.base import SizeRule, exact_fraction
+
+if TYPE_CHECKING:
+    from pyterrier_cascade.early_exit.policy import Policy
 
 ROUNDINGS = ("floor", "nearest")
 
@@ -27,12 +31,17 @@ class KeepFraction(SizeRule):
     kept: Fraction
     rounding: str = "floor"
 
+    @property
+    def keeps_all(self) -> bool:
+        """Whether the fraction is 1."""
+        return self.kept == 1
+
     @classmethod
-    def from_setting(cls, name: str, value: float, rounding: str) -> "KeepFraction":
+    def from_setting(cls, name: str, value: float, policy: "Policy") -> "KeepFraction":
         """Returns the rule that drops the fraction ``value``, from 0 to below 1."""
         if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= value < 1:
             raise ValueError(f"{name}={value!r} is not a fraction to drop; give one from 0 up to, but not including, 1")
-        return cls(1 - exact_fraction(value), rounding)
+        return cls(1 - exact_fraction(value), policy.rounding)
 
     @classmethod
     def of_kept(cls, value: float, rounding: str = "floor") -> "KeepFraction | None":

@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 
+from pyterrier_cascade.early_exit.policy import Policy
 from pyterrier_cascade.early_exit.rules.count import KeepCount
 
 
@@ -15,7 +16,7 @@ def test_it_keeps_as_many_as_there_are():
 @pytest.mark.parametrize("count", [0, -1, 0.5, 2.0, True, "5", None], ids=repr)
 def test_what_is_no_number(count):
     with pytest.raises(ValueError, match=re.escape(f"counts={count!r}: give whole numbers of candidates to keep")):
-        KeepCount.from_setting("counts", count, "floor")
+        KeepCount.from_setting("counts", count, Policy())
 
 
 def test_numbers_that_grow_are_refused():

@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyterrier_cascade.early_exit.policy import Policy
 from pyterrier_cascade.early_exit.rules.fraction import ROUNDINGS, KeepFraction
 
 
 def course(n: int, alpha: float, heads: int, rounding: str = "floor") -> list[int]:
     """The number of candidates that come to each head."""
-    rule, sizes = KeepFraction.from_setting("alpha", alpha, rounding), [n]
+    rule, sizes = KeepFraction.from_setting("alpha", alpha, Policy(rounding=rounding)), [n]
     for _ in range(heads - 1):
         sizes.append(int(rule.n_kept(np.array(sizes[-1:]))[0]))
     return sizes
@@ -68,7 +69,7 @@ def test_the_floor_of_the_discards(n, per_mille):
 @pytest.mark.parametrize("alpha", [1, 1.0, -0.1, 1.5, float("nan"), True, "0.4", None], ids=repr)
 def test_what_is_no_fraction_to_drop(alpha):
     with pytest.raises(ValueError, match=re.escape(f"alpha={alpha!r} is not a fraction to drop")):
-        KeepFraction.from_setting("alpha", alpha, "floor")
+        KeepFraction.from_setting("alpha", alpha, Policy())
 
 
 @pytest.mark.parametrize("kept", [0, 1, 20, 0.0, 1.0, 2.5, True, float("nan"), "0.6"], ids=repr)
