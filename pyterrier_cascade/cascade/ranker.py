@@ -196,7 +196,9 @@ class Cascade(EarlyExitRanker, PairRanker):
     def head_scores(self, frame: pd.DataFrame, blocks: frames.Blocks, plan: Plan, prune: bool = True) -> HeadScores:
         """Returns the candidates' scores; no further layer is run for a candidate that leaves (CT-24)."""
         model = self.model.loaded
-        model.warn_if_untrained()
+        if plan.drops or not prune or not model.module.config.converted:
+            # The classifier of a cross-encoder alone decides as long as nothing is dropped.
+            model.warn_if_untrained()
         rows = frames.ranking(frame, blocks, np.zeros(len(frame)))
         groups = batches(blocks.codes[rows], plan.batch_size)
         queries, texts = ([values[row] for row in rows] for values in self._texts(frame))
