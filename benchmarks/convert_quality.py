@@ -37,9 +37,8 @@ from pyterrier_cascade import (
     Training,
     frames,
 )
-from pyterrier_cascade.cascade.distillation import PooledStates, read_states
-from pyterrier_cascade.cascade.head_learning import agreement, learn_head, split
-from pyterrier_cascade.cascade.model import fresh_head
+from pyterrier_cascade.cascade.distillation import PooledStates, learned_heads, read_states
+from pyterrier_cascade.cascade.head_learning import agreement, split
 from pyterrier_cascade.early_exit.policy import FULL, policies_of
 from pyterrier_cascade.early_exit.ranker import HeadScores
 
@@ -188,12 +187,7 @@ class Heads:
         cascade = cascade_of(options)
         settings = Distillation(seed=options.seed)
         held = split(len(np.unique(states.questions)), settings)[states.questions]
-        model = cascade.model.loaded
-        self.heads = {}
-        for layer in states.layers[:-1]:
-            head = fresh_head(model.module.config, model.encoder_config.hidden_size)
-            learn_head(head, states.features(layer), states.scores, states.questions, held, settings)
-            self.heads[layer] = head.eval()
+        self.heads, _, _ = learned_heads(cascade.model.loaded, states, held, settings, False)
 
     @torch.inference_mode()
     def trace(self, options: argparse.Namespace, name: str, part: str) -> Trace:

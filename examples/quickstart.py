@@ -55,7 +55,9 @@ unlabelled = train.get_candidates().drop(columns="label").query("qid <= 'train-2
 cascade = Cascade.from_cross_encoder(reranker).distil(unlabelled)(verbose=False)
 print(cascade.history.round(3).to_string(index=False))
 
-print("\n3. Certified, without labels: on 200 questions that nobody has learned from, half of them choose a setting and")
+print(
+    "\n3. Certified, without labels: on 200 questions that nobody has learned from, half of them choose a setting and"
+)
 print("   the other half test it.\n")
 other = pt.get_dataset("as2:facts/test", seed=1)
 trace = cascade.trace((BM25.from_docs(other.get_corpus_iter(verbose=False)) % 20)(other.get_topics()))
@@ -63,7 +65,9 @@ certificate = trace.certify()
 print("  ", certificate)
 
 layers = cascade.head_layers
-print(f"\n4. Compared, on the test questions. The heads are at layers {layers}; each but the last drops a fraction alpha")
+print(
+    f"\n4. Compared, on the test questions. The heads are at layers {layers}; each but the last drops a fraction alpha"
+)
 print("   of the candidates. The stages keep 60%, then 5 candidates (mrt = milliseconds a query):\n")
 stages = cascade[layers[0]] % 0.6 >> cascade[layers[1]] % 5 >> cascade[layers[-1]]
 table = pt.Experiment(

@@ -26,6 +26,7 @@ from pyterrier_cascade.encoder.executors import Executors
 from pyterrier_cascade.encoder.heads import Head, Relevance
 from pyterrier_cascade.encoder.pretrained import fixed_seed
 from pyterrier_cascade.encoder.torch_executor import DTYPES
+from pyterrier_cascade.encoder.workers import workers
 from pyterrier_cascade.model import TrainedOn
 from pyterrier_cascade.pair_ranker import ROWS
 from pyterrier_cascade.store.publish import publishing_folder
@@ -111,7 +112,7 @@ def distilled(
             )
         held = split(len(blocks), settings)[states.questions]
         with ranker.model.training():
-            heads, scores, report = _learned(model, states, held, settings, ranker.verbose)
+            heads, scores, report = learned_heads(model, states, held, settings, ranker.verbose)
             if layers == AUTO:
                 scores = np.column_stack([*scores.values(), states.scores])
                 wanted = cheapest_layers(scores[held], states.questions[held], wanted)
@@ -128,24 +129,39 @@ def distilled(
             ranker.model.mark_fitted(report, record)
 
 
-def _learned(
+def learned_heads(
     model: CascadeModel, states: PooledStates, held: np.ndarray, settings: Distillation, verbose: bool
 ) -> tuple[dict[int, nn.Module], dict[int, np.ndarray], list[dict]]:
     """Returns for each layer but the last a trained head and its scores, and the report of their agreement."""
-    heads, scores, report = {}, {}, []
-    target, questions = states.scores, states.questions
-    for layer in pt.tqdm(states.layers[:-1], desc="heads", unit="head", disable=not verbose):
-        with fixed_seed(), torch.inference_mode(False):
-            head = fresh_head(model.module.config, model.encoder_config.hidden_size)
-            # Larger weights than a fine-tuned head's start lets a head learn within few passes.
-            for linear in head[::3]:
-                nn.init.xavier_uniform_(linear.weight)
-                nn.init.zeros_(linear.bias)
-            scores[layer] = learn_head(head, states.features(layer), target, questions, held, settings)
-        heads[layer] = head.eval()
-        found = agreement(scores[layer][held], target[held], questions[held])
-        report.append(dict(zip(("layer", "correlation", "top1", "ndcg"), (layer, *found), strict=True)))
+    target, questions, layers = states.scores, states.questions, states.layers[:-1]
+    with fixed_seed(), torch.inference_mode(False):
+        heads = {layer: starting_head(model) for layer in layers}
+
+    def learned(layer: int) -> np.ndarray:
+        with torch.inference_mode(False):
+            return learn_head(heads[layer], states.features(layer), target, questions, held, settings)
+
+    # A head on each core: its products are too small to be shared between cores.
+    with workers() as pool, pt.tqdm(total=len(layers), desc="heads", unit="head", disable=not verbose) as bar:
+        scores = {}
+        for layer, found in zip(layers, pool.map(learned, layers), strict=True):
+            scores[layer] = found
+            bar.update(1)
+    report = [
+        dict(zip(("layer", "correlation", "top1", "ndcg"), (layer, *found), strict=True))
+        for layer in layers
+        for found in [agreement(scores[layer][held], target[held], questions[held])]
+    ]
     return heads, scores, report
+
+
+def starting_head(model: CascadeModel) -> nn.Sequential:
+    """Returns a fresh head with larger weights than that of a fine-tuning, so that it learns within few passes."""
+    head = fresh_head(model.module.config, model.encoder_config.hidden_size).eval()
+    for linear in head[::3]:
+        nn.init.xavier_uniform_(linear.weight)
+        nn.init.zeros_(linear.bias)
+    return head
 
 
 def _replace(ranker: "Cascade", layers: tuple[int, ...], heads: dict[int, nn.Module]) -> None:

@@ -28,7 +28,7 @@ class Distillation(KnownSettings):
         lists: The weight of the divergence.
         sharpness: The factor of standardised scores before the softmax; a large one looks at the first places only.
         held_out: The share of questions that no head learns from; they end the learning and measure the agreement.
-        seed: The seed of the split, of the order, and of dropout.
+        seed: The seed of the split and of the order.
     """
 
     epochs: int = 30
@@ -67,8 +67,10 @@ def learn_head(
 ) -> np.ndarray:
     """Trains a head in place to give the scores of the last head, and returns its scores of all candidates, ``(n,)``.
 
+    It learns without dropout: the held-out questions end the learning, and the result is the same in every thread.
+
     Args:
-        head: A fresh head with one output; its first and last modules are linear maps.
+        head: A fresh head with one output, in evaluation mode; its first and last modules are linear maps.
         features: The pooled states that it reads.
         target: The last head's scores, ``(n,)``.
         questions: The question of each candidate as a number, ascending, ``(n,)``.
@@ -84,24 +86,21 @@ def learn_head(
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, settings.epochs * len(batches))
     rng, best, waited = np.random.default_rng(settings.seed), (-np.inf, None), 0
     asked = np.flatnonzero(held_out)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(settings.seed)
-        for _ in range(settings.epochs):
-            head.train()
-            for number in rng.permutation(len(batches)):
-                rows = batches[number]
-                scores = head((torch.from_numpy(features(rows)) - shift) / scale)[:, 0]
-                loss = _loss(scores, wanted[rows], questions[rows], settings)
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-                schedule.step()
-            found = _scores(head, features, asked, shift, scale, settings.candidates_per_batch)
-            value = -_loss(torch.from_numpy(found), wanted[asked], questions[asked], settings).item()
-            if value > best[0]:
-                best, waited = (value, copy.deepcopy(head.state_dict())), 0
-            elif (waited := waited + 1) == settings.patience:
-                break
+    for _ in range(settings.epochs):
+        for number in rng.permutation(len(batches)):
+            rows = batches[number]
+            scores = head((torch.from_numpy(features(rows)) - shift) / scale)[:, 0]
+            loss = _loss(scores, wanted[rows], questions[rows], settings)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+        found = _scores(head, features, asked, shift, scale, settings.candidates_per_batch)
+        value = -_loss(torch.from_numpy(found), wanted[asked], questions[asked], settings).item()
+        if value > best[0]:
+            best, waited = (value, copy.deepcopy(head.state_dict())), 0
+        elif (waited := waited + 1) == settings.patience:
+            break
     head.load_state_dict(best[1])
     _fold(head, shift, scale, centre, spread)
     return _scores(head, features, np.arange(len(target)), 0, 1, settings.candidates_per_batch)
@@ -145,7 +144,6 @@ def _moments(features: Features, rows: np.ndarray, size: int) -> tuple[torch.Ten
 
 @torch.no_grad()
 def _scores(head: nn.Module, features: Features, rows: np.ndarray, shift, scale, size: int) -> np.ndarray:
-    head.eval()
     parts = np.array_split(rows, -(-len(rows) // size))
     return np.concatenate([head((torch.from_numpy(features(part)) - shift) / scale)[:, 0].numpy() for part in parts])
 

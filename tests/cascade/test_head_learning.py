@@ -41,7 +41,7 @@ def test_a_head_learns_whatever_the_scale_of_states_and_scores():
     target = 500 + 30 * np.tanh((states[:, 0] - 7) / states[:, 0].std()) + 10 * np.sign(states[:, 1] - 7)
     questions = np.repeat(np.arange(200), 10)
     held = np.repeat(split(200, Distillation()), 10)
-    head = fresh_head(CascadeConfig(head_width=32, outputs=1, pooling="cls"), 8)
+    head = fresh_head(CascadeConfig(head_width=32, outputs=1, pooling="cls"), 8).eval()
     found = learn_head(head, lambda rows: states[rows], target, questions, held, Distillation())
     # The head itself takes raw states and gives raw scores.
     with torch.no_grad():
