@@ -19,6 +19,7 @@ from pyterrier_cascade.cascade.training import CascadeTraining, loss_of
 from pyterrier_cascade.checkpoint import Checkpoint
 from pyterrier_cascade.checks import warn_user
 from pyterrier_cascade.early_exit.certificate import Certificate
+from pyterrier_cascade.early_exit import deadline
 from pyterrier_cascade.early_exit.groups import batches, slabs
 from pyterrier_cascade.early_exit.policy import Plan, Policy
 from pyterrier_cascade.early_exit.pruning import keep_of
@@ -39,6 +40,7 @@ class Cascade(EarlyExitRanker, PairRanker):
         bm25 >> cascade(alpha=(0.6, 0.4, 0, 0))                             # as it suits each head
         bm25 >> cascade(counts=(50, 20, 10, 5))                             # keeps so many
         bm25 >> cascade(plan=(4, 12), alpha=0.5)                            # asks two heads only
+        bm25 >> cascade(deadline_ms=200)                                    # keeps so many as the time suffices for
         bm25 >> cascade[4] % 0.6 >> cascade[6] % 20 >> cascade[12]          # the same as stages; compile() fuses them
 
     The scores of all heads are log-odds of relevance. A candidate that comes further ranks above all that left before
@@ -58,6 +60,12 @@ class Cascade(EarlyExitRanker, PairRanker):
         verbose: Whether to show progress.
         text_field: The column with the document's text.
         training: How :meth:`fit` trains.
+        deadline_ms: The milliseconds that each query has, in place of ``alpha``, ``counts`` and ``batch_size``. Queries
+            are ranked one after the other. After each head as many candidates go on as the rest of the time suffices
+            for. Where it is too short for all, the last ones of the input are not read at all: they come last, in their
+            order, with ``exit_layer`` 0. Everything counts, from tokens to the result, except that the first use of a
+            model on this machine loads it and measures its layers. What comes back depends on the machine and on what
+            else it does, and is not repeatable; traces and stages know no deadlines.
         **policy: Who leaves early: the settings of :class:`~pyterrier_cascade.early_exit.policy.Policy`, ``alpha``,
             ``counts``, ``margin``, ``margin_k``, ``plan``, ``batch_size``, ``rounding`` and ``exited``.
     """
@@ -76,12 +84,13 @@ class Cascade(EarlyExitRanker, PairRanker):
         verbose: bool = False,
         text_field: str = "text",
         training: CascadeTraining = CascadeTraining(),
+        deadline_ms: float | None = None,
         **policy: Any,
     ):
         self.model, self.policy = Checkpoint.of(loading.load, model, "Cascade"), Policy(**policy)
         self.max_length, self.engine, self.precision = max_length, engine, precision
         self.device, self.token_budget, self.verbose = device, token_budget, verbose
-        self.text_field, self.training = text_field, training
+        self.text_field, self.training, self.deadline_ms = text_field, training, deadline_ms
         self.check_settings()
 
     @classmethod
@@ -190,8 +199,60 @@ class Cascade(EarlyExitRanker, PairRanker):
     def check_settings(self) -> None:
         """Raises where a setting is invalid, whatever the model."""
         super().check_settings()
+        deadline.check_deadline(self.deadline_ms, self.policy)
         if not isinstance(self.training, CascadeTraining):
             raise ValueError(f"a cascade's training must be CascadeTraining(...), not {self.training!r}")
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Returns the candidates of each query with new scores and ranks.
+
+        Args:
+            inp: A results frame with ``qid``, ``query``, ``docno`` and the text; rows in any order.
+        """
+        if self.deadline_ms is None:
+            return super().transform(inp)
+        entered = deadline.perf_counter()
+        # A grid search may have set another setting since.
+        deadline.check_deadline(self.deadline_ms, self.policy)
+        frames.validate(inp, context=self, text_field=self.text_field)
+        blocks = frames.Blocks.of(inp)
+        return self._in_time(inp, blocks, entered) if len(inp) else self.empty(inp, blocks)
+
+    def _in_time(self, frame: pd.DataFrame, blocks: frames.Blocks, entered: float) -> pd.DataFrame:
+        """Returns the candidates ranked by the heads that they reach before the deadline of their query."""
+        loading = deadline.perf_counter()
+        layers, model = self.plan_now().layers, self.model.loaded
+        model.warn_if_untrained()
+        self.calibrate_if_needed(frame)
+        rows = frames.ranking(frame, blocks, np.zeros(len(frame)))
+        queries, texts = self._texts(frame)
+        with pt.tqdm(total=len(rows), desc="Cascade", unit="pair", disable=not self.verbose) as bar:
+            timed = deadline.TimedScoring(
+                self._executor(self.engine, self.precision, model.executors.calibration),
+                lambda some: self._tokenize([queries[row] for row in some], [texts[row] for row in some]),
+                np.array([len(query) + len(text) for query, text in zip(queries, texts, strict=True)]),
+                self._limit(),
+                layers,
+                [model.head_layers.index(layer) for layer in layers],
+                self.token_budget,
+                bar.update,
+            )
+            if not timed.pace.measured:
+                timed.measure(rows[: deadline.MEASURED])
+                first = frame.iloc[rows[: blocks.sizes[0]]]
+                self._timed_result(timed, first, frames.Blocks.of(first), timed.nothing(len(first)))
+                entered += deadline.perf_counter() - loading
+            found = timed.of_queries(rows, blocks.codes[rows], self.deadline_ms / 1000, entered)
+        return self._timed_result(timed, frame, blocks, found)
+
+    def _timed_result(
+        self, timed: deadline.TimedScoring, frame: pd.DataFrame, blocks: frames.Blocks, found: HeadScores
+    ) -> pd.DataFrame:
+        """Returns the result of :meth:`_in_time` and notes the time that it takes to make it."""
+        began = deadline.perf_counter()
+        results = self.ranked(frame, blocks, timed.plan, found, self.policy.exited)
+        timed.pace.finished((deadline.perf_counter() - began) / len(blocks))
+        return results
 
     def head_scores(self, frame: pd.DataFrame, blocks: frames.Blocks, plan: Plan, prune: bool = True) -> HeadScores:
         """Returns the candidates' scores; no further layer is run for a candidate that leaves (CT-24)."""
