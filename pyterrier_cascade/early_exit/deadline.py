@@ -200,8 +200,8 @@ class TimedScoring:
         span = 1000 * self.pace.span(self.layers[0], tokens)
         around = 1000 * (self.pace.frame + self.pace.per_character * self.characters[rows].min())
         warn_user(
-            f"deadline_ms={1000 * seconds:g} left no time to score anything in {n_unread} of {n_queries} queries, whose "
-            f"candidates keep the order of the input: on this machine the first span, {self.layers[0]} layers, takes "
-            f"{span:.1f} ms for the shortest candidate, and tokens and the result {around:.1f} ms; give more time, a "
-            "plan with an earlier first head, or a smaller model"
+            f"deadline_ms={1000 * seconds:g} left no time to score anything in {n_unread} of {n_queries} queries, "
+            f"whose candidates keep the order of the input: on this machine the first span, {self.layers[0]} layers, "
+            f"takes {span:.1f} ms for the shortest candidate, and tokens and the result {around:.1f} ms; give more "
+            "time, a plan with an earlier first head, or a smaller model"
         )

@@ -45,9 +45,10 @@ class Pace:
         """
         (few, many), (short, long) = tokens, seconds
         with self._lock:
-            # A disturbed measurement could say that tokens are free, or a layer without any less than free.
-            self.per_token = max(long - short, long / 2) / max(many - few, many / 2)
-            self.per_layer = max(0.0, long - self.per_token * many)
+            # A disturbed measurement could say that tokens are free, or that a layer without any is less than free.
+            slope = (long - short) / (many - few) if many > few else long / many
+            self.per_token = min(max(slope, 0.1 * long / many), long / many)
+            self.per_layer = long - self.per_token * many
             self.speed, self.measured = 1.0, True
 
     def span(self, layers: int, tokens: np.ndarray | float) -> np.ndarray | float:
