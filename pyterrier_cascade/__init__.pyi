@@ -15,6 +15,7 @@ from pyterrier_cascade.early_exit.plots import river as river
 from pyterrier_cascade.early_exit.risks import FirstAnswerLost as FirstAnswerLost
 from pyterrier_cascade.early_exit.risks import RankingLoss as RankingLoss
 from pyterrier_cascade.early_exit.risks import TopLost as TopLost
+from pyterrier_cascade.early_exit.reliability import reliability as reliability
 from pyterrier_cascade.early_exit.stage import FractionCutoff as FractionCutoff
 from pyterrier_cascade.early_exit.trace import Trace as Trace
 from pyterrier_cascade.hierarchical.model import HierarchicalArchitecture as HierarchicalArchitecture

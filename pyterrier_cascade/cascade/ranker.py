@@ -22,8 +22,10 @@ from pyterrier_cascade.early_exit.certificate import Certificate
 from pyterrier_cascade.early_exit import deadline
 from pyterrier_cascade.early_exit.groups import batches, slabs
 from pyterrier_cascade.early_exit.policy import Plan, Policy
+from pyterrier_cascade.early_exit.probability import curves_of, probabilities
 from pyterrier_cascade.early_exit.pruning import keep_of
 from pyterrier_cascade.early_exit.ranker import EarlyExitRanker, HeadScores
+from pyterrier_cascade.early_exit.trace import Trace
 from pyterrier_cascade.encoder.device import device_of
 from pyterrier_cascade.encoder.engine import run
 from pyterrier_cascade.model import TrainedOn
@@ -66,6 +68,8 @@ class Cascade(EarlyExitRanker, PairRanker):
             order, with ``exit_layer`` 0. Everything counts, from tokens to the result, except that the first use of a
             model on this machine loads it and measures its layers. What comes back depends on the machine and on what
             else it does, and is not repeatable; traces and stages know no deadlines.
+        probability: Whether results have a column ``probability``, which means the same at every exit layer;
+            :meth:`fit_probability` comes before. It is NaN where a deadline left no time to read a candidate.
         **policy: Who leaves early: the settings of :class:`~pyterrier_cascade.early_exit.policy.Policy`, ``alpha``,
             ``counts``, ``margin``, ``margin_k``, ``plan``, ``batch_size``, ``rounding`` and ``exited``.
     """
@@ -85,12 +89,14 @@ class Cascade(EarlyExitRanker, PairRanker):
         text_field: str = "text",
         training: CascadeTraining = CascadeTraining(),
         deadline_ms: float | None = None,
+        probability: bool = False,
         **policy: Any,
     ):
         self.model, self.policy = Checkpoint.of(loading.load, model, "Cascade"), Policy(**policy)
         self.max_length, self.engine, self.precision = max_length, engine, precision
         self.device, self.token_budget, self.verbose = device, token_budget, verbose
-        self.text_field, self.training, self.deadline_ms = text_field, training, deadline_ms
+        self.text_field, self.training = text_field, training
+        self.deadline_ms, self.probability = deadline_ms, probability
         self.check_settings()
 
     @classmethod
@@ -200,6 +206,8 @@ class Cascade(EarlyExitRanker, PairRanker):
         """Raises where a setting is invalid, whatever the model."""
         super().check_settings()
         deadline.check_deadline(self.deadline_ms, self.policy)
+        if not isinstance(self.probability, bool):
+            raise ValueError(f"probability={self.probability!r}: give True for the column, or False")
         if not isinstance(self.training, CascadeTraining):
             raise ValueError(f"a cascade's training must be CascadeTraining(...), not {self.training!r}")
 
@@ -221,6 +229,7 @@ class Cascade(EarlyExitRanker, PairRanker):
     def _in_time(self, frame: pd.DataFrame, blocks: frames.Blocks, entered: float) -> pd.DataFrame:
         """Returns the candidates ranked by the heads that they reach before the deadline of their query."""
         loading = deadline.perf_counter()
+        self._check_curves()
         layers, model = self.plan_now().layers, self.model.loaded
         model.warn_if_untrained()
         self.calibrate_if_needed(frame)
@@ -281,6 +290,48 @@ class Cascade(EarlyExitRanker, PairRanker):
                 )
                 scores[part], tokens[part] = found[:, stops], pairs.lengths
         return HeadScores(rows, scores, tokens)
+
+    def fit_probability(self, trace: Trace, qrels: pd.DataFrame | None = None) -> "Cascade":
+        """Fits the curves that ``probability=True`` needs, one for each head (Platt 1999), and returns the cascade.
+
+        The curves belong to the weights: all rankers on them have them, :meth:`save_pretrained` keeps them, and a
+        training drops them. :func:`~pyterrier_cascade.reliability` checks them on other questions.
+
+        Args:
+            trace: A trace of this cascade over questions that the heads were not trained on.
+            qrels: Judgements of the trace's questions; a label of ``training.relevant_from`` or more is relevant.
+                Unless given, all heads learn to say what the last head says, as a probability.
+        """
+        if trace.meta["fingerprint"] != self.fingerprint():
+            raise ValueError(
+                f"the trace was made by {trace.meta['ranker']}, whose weights or settings are not those of {self!r}; "
+                "fit on a trace of this cascade"
+            )
+        self.model.note(probability=curves_of(trace, qrels, self.relevant_from))
+        return self
+
+    def _check_curves(self) -> None:
+        """Raises where probabilities are wanted and no curves were fitted."""
+        if self.probability and not self.model.loaded.module.config.probability:
+            raise ValueError(
+                "probability=True needs a curve for each head; call fit_probability(cascade.trace(candidates), qrels) "
+                "before"
+            )
+
+    def new_columns(self):
+        """Returns the layer that scored, the cost columns, and ``probability`` where it is wanted."""
+        return super().new_columns() | ({"probability": np.float64} if self.probability else {})
+
+    def columns_of(self, plan: Plan, found: HeadScores) -> dict[str, np.ndarray]:
+        """Returns ``probability`` where it is wanted."""
+        if not self.probability:
+            return {}
+        return {"probability": probabilities(self.model.loaded.module.config.probability, plan.layers, found.scores)}
+
+    def follow(self, frame: pd.DataFrame, blocks: frames.Blocks, plan: Plan, exited: str) -> pd.DataFrame:
+        """Returns a frame's candidates ranked by a plan; see :class:`EarlyExitRanker`."""
+        self._check_curves()
+        return super().follow(frame, blocks, plan, exited)
 
     def distil(
         self,

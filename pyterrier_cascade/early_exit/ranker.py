@@ -224,4 +224,4 @@ def ranked_by(
     costs = frames.charged(frame, blocks, layers[back], full_layers, inputs[back], found.tokens[back])
     exit_layer = np.array(plan.layers)[exits][back]
     columns = {name: values[back] for name, values in columns.items()}
-    return frames.ranked(frame, blocks, falling[back], rows[order], exit_layer=exit_layer, **columns, **costs)
+    return frames.ranked(frame, blocks, falling[back], rows[order], exit_layer=exit_layer, **costs, **columns)
