@@ -28,6 +28,7 @@ from pyterrier_cascade.early_exit.ranker import EarlyExitRanker, HeadScores
 from pyterrier_cascade.early_exit.trace import Trace
 from pyterrier_cascade.encoder.device import device_of
 from pyterrier_cascade.encoder.engine import run
+from pyterrier_cascade.encoder.openvino_executor import CALIBRATED
 from pyterrier_cascade.model import TrainedOn
 from pyterrier_cascade.pair_ranker import ROWS, PairRanker
 from pyterrier_cascade.training.processes import leads
@@ -232,7 +233,8 @@ class Cascade(EarlyExitRanker, PairRanker):
         self._check_curves()
         layers, model = self.plan_now().layers, self.model.loaded
         model.warn_if_untrained()
-        self.calibrate_if_needed(frame)
+        if self.precision in CALIBRATED and model.executors.calibration is None:
+            self.calibrate(frame)
         rows = frames.ranking(frame, blocks, np.zeros(len(frame)))
         queries, texts = self._texts(frame)
         with pt.tqdm(total=len(rows), desc="Cascade", unit="pair", disable=not self.verbose) as bar:
@@ -247,7 +249,7 @@ class Cascade(EarlyExitRanker, PairRanker):
                 bar.update,
             )
             if not timed.pace.measured:
-                timed.measure(rows[: deadline.MEASURED])
+                timed.measure(rows)
                 first = frame.iloc[rows[: blocks.sizes[0]]]
                 self._timed_result(timed, first, frames.Blocks.of(first), timed.nothing(len(first)))
                 entered += deadline.perf_counter() - loading

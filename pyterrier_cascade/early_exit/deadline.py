@@ -24,8 +24,8 @@ from pyterrier_cascade.encoder.pairs import TokenPairs
 SAFETY = 0.95
 """The share of the remaining time that is planned for."""
 
-MEASURED = 16
-"""The candidates on which a pace is measured first."""
+MEASURED = (16, 1_024)
+"""The most candidates, and the most tokens, on which a pace is measured first."""
 
 _paces: WeakKeyDictionary[Executor, Pace] = WeakKeyDictionary()
 _lock = threading.Lock()
@@ -62,7 +62,7 @@ class Countdown:
 
     def __init__(self, pace: Pace, layers: Sequence[int], tokens: np.ndarray, ends: float):
         self.pace, self.layers, self.tokens, self.ends = pace, layers, tokens, ends
-        self._running, self._began = len(tokens) and tokens.sum(), perf_counter()
+        self._running, self._began = tokens.sum(), perf_counter()
 
     def __call__(self, head: int, rows: np.ndarray, scores: np.ndarray) -> np.ndarray:
         """Returns the inputs that go on after a head; the arguments are those of the engine's ``Keep``."""
@@ -116,22 +116,30 @@ class TimedScoring:
         """Measures the pace on a few candidates: what they take to tokenise, and in the first span.
 
         Args:
-            candidates: The numbers of some candidates.
+            candidates: The numbers of candidates like those to come.
         """
-        pace, layers = self.pace, self.layers[0]
-        few = max(1, len(candidates) // 8)
-        found = []
-        # The first round is slower, because it starts threads and fills caches.
+        candidates, rounds = candidates[: MEASURED[0]], []
+        # The first time is slower, because threads start and caches are empty.
+        self.tokenized(candidates)
         for _ in range(4):
-            began = perf_counter()
-            pairs = self.tokenized(candidates)
-            pace.read(int(self.characters[candidates].sum()), int(pairs.lengths.sum()), perf_counter() - began)
-            for rows in (np.arange(few), np.arange(len(candidates))):
-                part, began = pairs.select(rows), perf_counter()
-                run(self.executor, part, stops=self.stops[:1], budget=self.budget)
-                found.append((part.lengths.sum(), (perf_counter() - began) / layers))
-        tokens, seconds = np.array(found[2:]).reshape(3, 2, 2).transpose(2, 0, 1)
-        pace.measure(tokens[0], np.median(seconds, 0))
+            pairs = self._read(candidates)
+            n_many = max(1, np.searchsorted(np.cumsum(pairs.lengths), MEASURED[1], side="right"))
+            parts = [pairs.select(np.arange(n)) for n in (max(1, n_many // 8), n_many)]
+            rounds.append([self._first_span(part) for part in parts])
+        self.pace.measure([part.lengths.sum() for part in parts], np.median(rounds[1:], axis=0))
+
+    def _first_span(self, pairs: TokenPairs) -> float:
+        """Runs the first span and returns the seconds of each of its layers."""
+        began = perf_counter()
+        run(self.executor, pairs, stops=self.stops[:1], budget=self.budget)
+        return (perf_counter() - began) / self.layers[0]
+
+    def _read(self, candidates: np.ndarray) -> TokenPairs:
+        """Returns the inputs of some candidates and notes the time that it took."""
+        began = perf_counter()
+        pairs = self.tokenized(candidates)
+        self.pace.read(int(self.characters[candidates].sum()), int(pairs.lengths.sum()), perf_counter() - began)
+        return pairs
 
     def nothing(self, n: int) -> HeadScores:
         """Returns the scores of ``n`` candidates that nothing was read of."""
@@ -159,10 +167,8 @@ class TimedScoring:
         n_read = pace.begin(tokens, spans, SAFETY * (ends - perf_counter()), characters)
         n_run = 0
         if n_read:
-            began = perf_counter()
-            pairs = self.tokenized(candidates[:n_read])
+            pairs = self._read(candidates[:n_read])
             tokens[:n_read] = pairs.lengths
-            pace.read(int(characters[:n_read].sum()), int(pairs.lengths.sum()), perf_counter() - began)
             n_run = pace.begin(pairs.lengths, spans, SAFETY * (ends - perf_counter()))
         if n_run:
             pairs = pairs.select(np.arange(n_run)) if n_run < n_read else pairs

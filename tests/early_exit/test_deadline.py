@@ -303,3 +303,14 @@ def test_by_a_real_clock_all_rows_come_back(cascade, ms):
     assert set(out["exit_layer"]) <= {0, *LAYERS}
     assert [c for c in out.columns if c not in frame.columns] == ["exit_layer", *COSTS]
     assert out.groupby("qid")["rank"].agg(["min", "max"]).to_numpy().tolist() == [[0, 29], [0, 0], [0, 11]]
+
+
+@pytest.mark.filterwarnings("ignore:deadline_ms=300 left no time")
+def test_int8_is_calibrated_on_the_frame(cascade):
+    pytest.importorskip("nncf")
+    ranker = cascade(engine="openvino", precision="int8", deadline_ms=300)
+    with pytest.raises(ValueError, match="int8 needs at least 32 candidates to calibrate on, not 10"):
+        ranker(candidates([10]))
+    out = ranker(candidates([20, 20]))
+    assert len(out) == 40 and ranker.calibrated_on()
+    assert len(ranker(candidates([10]))) == 10
