@@ -59,6 +59,4 @@ def test_several_curves_on_one_picture():
     assert diagonal.get_xydata().tolist() == [[0, 0], [1, 1]]
     expected = one.frame[["probability", "relevant"]].to_numpy().tolist()
     assert [line.get_xydata().tolist() for line in curves] == [expected, expected]
-        one.frame[["probability", "relevant"]].values.tolist()
-    ] * 2
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["one", "two"]
