@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 from pyterrier_cascade import Cascade, reliability
 from pyterrier_cascade.early_exit.probability import curve, curves_of, probabilities, sigmoid, smoothed
 from tests.lists import candidates
-from tests.training.questions import TRAIN
+from tests.training.questions import DEV, TRAIN
 
 LAYERS = (2, 3, 4, 5, 6)
 
@@ -216,9 +216,10 @@ def test_a_training_that_fails_leaves_them(cascade, monkeypatch):
     frame = candidates([12])
     cascade.fit_probability(cascade.trace(frame))
     expected = cascade(probability=True)(frame)
-    monkeypatch.setattr(Cascade, "train", None)
+    # The last step of a training, after the new weights were noted.
+    monkeypatch.setattr(Cascade, "_quality", None)
     with pytest.raises(TypeError):
-        cascade.fit_candidates(TRAIN.head(30))
+        cascade.with_training(epochs=1, tokens_per_batch=300).fit_candidates(TRAIN.head(30), DEV.head(30))
     assert_frame_equal(cascade(probability=True)(frame), expected)
 
 
