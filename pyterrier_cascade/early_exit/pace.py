@@ -8,10 +8,13 @@ import numpy as np
 MOVE = 0.2
 """The weight of the newest observation in a moving average."""
 
-LEAST_SHARE = 0.25
+LEAST_SHARE = 0.4
 """The share that each head lets through where the time is too short for all candidates.
 
-A first span for a few candidates less pays for all spans of the best ones, which say more about the first places.
+The first span of a few candidates less pays for further spans of the best ones, which say more about the first places.
+With 100 candidates of BM25 on TREC DL 2019, a distilled cascade of four layers and 28% of its cost, NDCG@10 against the
+full ranking is .46 so, where it is .24 with the first span for all, and .39 and .24 with candidates in random order.
+The paper's grid of alpha, too, ends at dropping .6 (CT-61).
 """
 
 

@@ -76,7 +76,7 @@ def test_with_time_enough_nothing_is_dropped(cascade, clock):
     assert_frame_equal(cascade(deadline_ms=1e6)(frame), cascade(frame))
 
 
-@pytest.mark.parametrize("share", [0.5, 0.6, 0.75, 0.9])
+@pytest.mark.parametrize("share", [0.6, 0.7, 0.8, 0.9])
 def test_the_best_go_on_and_all_fits(cascade, clock, share):
     """What comes back is what ``counts`` with hindsight gives."""
     frame = candidates([60])
