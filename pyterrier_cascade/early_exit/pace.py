@@ -8,6 +8,9 @@ import numpy as np
 MOVE = 0.2
 """The weight of the newest observation in a moving average."""
 
+FASTEST = 0.5
+"""The least speed that is assumed without seeing it."""
+
 LEAST_SHARE = 0.4
 """The share that each head lets through where the time is too short for all candidates.
 
@@ -73,9 +76,14 @@ class Pace:
                 self.speed *= 1 + MOVE * (factor - 1)
 
     def rested(self) -> None:
-        """Notes that no span was run: a slow moment is forgotten by and by, or nothing would ever be run again."""
+        """Notes that no span was run: a slow moment is forgotten by and by, or nothing would ever be run again.
+
+        The moment of the measurement may have been slow too, so after many queries the machine is tried again as if it
+        were up to twice as fast. The more that trial is late, the longer it takes until the next.
+        """
         with self._lock:
             self.speed += MOVE * (min(self.speed, 1.0) - self.speed)
+            self.speed = max(FASTEST, (1 - MOVE / 20) * self.speed)
 
     def read(self, characters: int, tokens: int, seconds: float) -> None:
         """Notes the seconds that tokenising some characters took, and the tokens that they became."""

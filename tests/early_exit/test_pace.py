@@ -51,7 +51,10 @@ def test_the_speed_follows_the_machine():
     assert pace.speed == pytest.approx(3 * 1.2, rel=0.01)
     for _ in range(30):
         pace.rested()
-    assert pace.speed == pytest.approx(1, rel=0.01)
+    assert pace.speed == pytest.approx(1, rel=0.15)
+    for _ in range(200):
+        pace.rested()
+    assert pace.speed == 0.5
 
 
 def test_what_is_observed_first_counts_wholly():
