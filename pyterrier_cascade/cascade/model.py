@@ -57,7 +57,7 @@ class CascadeConfig(transformers.PretrainedConfig):
         self.head_width, self.outputs, self.dropout = head_width, outputs, dropout
         self.converted, self.seen = converted, seen
         self.trained_on, self.certificates = trained_on or {}, list(certificates)
-        self.trained_on, self.probability = trained_on or {}, probability or {}
+        self.probability = probability or {}
         super().__init__(**kwargs)
 
     @property

@@ -18,8 +18,8 @@ from pyterrier_cascade.cascade.head_learning import Distillation
 from pyterrier_cascade.cascade.training import CascadeTraining, loss_of
 from pyterrier_cascade.checkpoint import Checkpoint
 from pyterrier_cascade.checks import warn_user
-from pyterrier_cascade.early_exit.certificate import Certificate
 from pyterrier_cascade.early_exit import deadline
+from pyterrier_cascade.early_exit.certificate import Certificate
 from pyterrier_cascade.early_exit.groups import batches, slabs
 from pyterrier_cascade.early_exit.policy import Plan, Policy
 from pyterrier_cascade.early_exit.probability import curves_of, probabilities
