@@ -252,7 +252,9 @@ def test_a_deadline_that_is_no_time(value):
         Cascade("x")(deadline_ms=value)
 
 
-@pytest.mark.parametrize("other", [{"alpha": 0.4}, {"alpha": (0.5, 0)}, {"counts": (5, 2)}, {"margin": 0.0}, {"batch_size": 8}])
+@pytest.mark.parametrize(
+    "other", [{"alpha": 0.4}, {"alpha": (0.5, 0)}, {"counts": (5, 2)}, {"margin": 0.0}, {"batch_size": 8}]
+)
 def test_a_deadline_excludes_other_rules(other):
     ((name, value),) = other.items()
     message = re.escape(f"deadline_ms=200 and {name}={value!r} exclude each other; give one of them")
