@@ -38,12 +38,14 @@ class Checkpoint:
     Attributes:
         fitted: The hash of weights that were trained and not saved, else None.
         history: The course of their training.
+        notes: Fields of the configuration that were set and not saved; they travel with the pickle too.
     """
 
     def __init__(self, load: Callable[..., LoadedModel], source: str, **options):
         self.load, self.source, self.options = load, str(source), options
         self.fitted: str | None = None
         self.history: list[dict] = []
+        self.notes: dict[str, Any] = {}
         self._loaded, self._lock, self._weights = None, threading.RLock(), None
         self._calibration, self._record = None, None
 
@@ -83,7 +85,10 @@ class Checkpoint:
 
                     loaded.module.load_state_dict(from_bytes(self._weights))
                     loaded.mark_trained(self._record)
+                    loaded.new_weights()
                     self._weights = None
+                if self.notes:
+                    loaded.module.config.update(self.notes)
                 if self._calibration is not None:
                     loaded.executors.calibrate(self._calibration)
                 self._loaded = loaded
@@ -112,14 +117,20 @@ class Checkpoint:
             record: The record of the training, for the configuration.
         """
         self.loaded.mark_trained(record)
-        self.history, self._record = history, record
+        self.loaded.new_weights()
+        self.history, self._record, self.notes = history, record, {}
         self.fitted = self.fingerprint
+
+    def note(self, **fields: Any) -> None:
+        """Sets fields of the model's configuration, for all rankers on these weights."""
+        self.loaded.module.config.update(fields)
+        self.notes = self.notes | fields
 
     @contextlib.contextmanager
     def training(self) -> Iterator[None]:
         """Restores the weights from before where the training inside ends with an error."""
         before = self._state() if self.fitted else None
-        attributes = {name: getattr(self, name) for name in ("fitted", "history", "options", "_record")}
+        attributes = {name: getattr(self, name) for name in ("fitted", "history", "options", "notes", "_record")}
         try:
             yield
         except BaseException:
@@ -149,7 +160,7 @@ class Checkpoint:
 
     def point_to(self, path: str | os.PathLike) -> None:
         """Re-points the checkpoint at a folder that holds its weights."""
-        self.source, self.options, self.fitted = str(path), {}, None
+        self.source, self.options, self.fitted, self.notes = str(path), {}, None, {}
 
     def __eq__(self, other):
         """Checkpoints are equal when they name the same weights."""
@@ -162,7 +173,7 @@ class Checkpoint:
         return hash(self._identity())
 
     def _identity(self) -> tuple:
-        return (self.load, self.source, tuple(sorted(self.options.items())), self.fitted)
+        return (self.load, self.source, tuple(sorted(self.options.items())), self.fitted, repr(self.notes))
 
     def __repr__(self):
         """Returns the source, with the hash of the weights that a training made of it."""

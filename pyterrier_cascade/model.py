@@ -111,6 +111,10 @@ class LoadedModel:
         """Keeps the record of a training in the configuration."""
         self.module.config.update({"trained_on": record.to_config()})
 
+    def new_weights(self) -> None:
+        """Drops from the configuration what was fitted to the weights from before a training; nothing by default."""
+        return
+
     def warn_if_untrained(self) -> None:
         """Warns at the user's own line that scores of an untrained model mean nothing."""
         if self.untrained:

@@ -90,6 +90,7 @@ OTHERS = {
     "Training": "training.settings",
     "answer_qrels": "dcbert.supervision",
     "em_drop": "measures.open_domain",
+    "reliability": "early_exit.reliability",
     "river": "early_exit.plots",
     "sampled_negatives": "dcbert.supervision",
 }

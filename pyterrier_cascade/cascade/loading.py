@@ -118,7 +118,7 @@ def place_heads(module: CascadeTransformer, layers: Sequence[int], source: str) 
     """
     config = module.config
     check_last(layers, config.encoder_config, source)
-    config.update({"layers": list(layers), "seen": 0, "trained_on": {}, "certificates": []})
+    config.update({"layers": list(layers), "seen": 0, "trained_on": {}, "certificates": [], "probability": {}})
     with fixed_seed():
         fresh = CascadeTransformer(config)
     module.heads, module.seen_queries = fresh.heads, fresh.seen_queries

@@ -32,6 +32,8 @@ class CascadeConfig(transformers.PretrainedConfig):
         trained_on: The record of the heads' training or distillation (:class:`~pyterrier_cascade.model.TrainedOn`);
             empty before it.
         certificates: The certificates of these weights, each as ``Certificate.to_config`` returns it.
+        probability: Slope and offset of each head's curve from its scores to probabilities, by the number of its layer
+            (:meth:`Cascade.fit_probability`); empty before the fit.
     """
 
     model_type = "cascade_transformer"
@@ -48,12 +50,14 @@ class CascadeConfig(transformers.PretrainedConfig):
         seen: int = 0,
         trained_on: dict | None = None,
         certificates: Sequence[dict] = (),
+        probability: dict | None = None,
         **kwargs,
     ):
         self.encoder, self.layers, self.pooling = encoder or {}, list(layers), pooling
         self.head_width, self.outputs, self.dropout = head_width, outputs, dropout
         self.converted, self.seen = converted, seen
         self.trained_on, self.certificates = trained_on or {}, list(certificates)
+        self.probability = probability or {}
         super().__init__(**kwargs)
 
     @property
@@ -205,6 +209,10 @@ class CascadeModel(PairModel):
         config = self.module.config
         found = {name: getattr(config, name) for name in ("outputs", "converted")}
         return super().describe() | found | {"trained_on": config.trained_on or None}
+
+    def new_weights(self) -> None:
+        """Drops the curves of :meth:`Cascade.fit_probability`."""
+        self.module.config.probability = {}
 
     @property
     def remedy(self) -> str:

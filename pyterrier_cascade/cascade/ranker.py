@@ -18,13 +18,17 @@ from pyterrier_cascade.cascade.head_learning import Distillation
 from pyterrier_cascade.cascade.training import CascadeTraining, loss_of
 from pyterrier_cascade.checkpoint import Checkpoint
 from pyterrier_cascade.checks import warn_user
+from pyterrier_cascade.early_exit import deadline
 from pyterrier_cascade.early_exit.certificate import Certificate
 from pyterrier_cascade.early_exit.groups import batches, slabs
 from pyterrier_cascade.early_exit.policy import Plan, Policy
+from pyterrier_cascade.early_exit.probability import curves_of, probabilities
 from pyterrier_cascade.early_exit.pruning import keep_of
 from pyterrier_cascade.early_exit.ranker import EarlyExitRanker, HeadScores
+from pyterrier_cascade.early_exit.trace import Trace
 from pyterrier_cascade.encoder.device import device_of
 from pyterrier_cascade.encoder.engine import run
+from pyterrier_cascade.encoder.openvino_executor import CALIBRATED
 from pyterrier_cascade.model import TrainedOn
 from pyterrier_cascade.pair_ranker import ROWS, PairRanker
 from pyterrier_cascade.training.processes import leads
@@ -39,6 +43,7 @@ class Cascade(EarlyExitRanker, PairRanker):
         bm25 >> cascade(alpha=(0.6, 0.4, 0, 0))                             # as it suits each head
         bm25 >> cascade(counts=(50, 20, 10, 5))                             # keeps so many
         bm25 >> cascade(plan=(4, 12), alpha=0.5)                            # asks two heads only
+        bm25 >> cascade(deadline_ms=200)                                    # keeps so many as the time suffices for
         bm25 >> cascade[4] % 0.6 >> cascade[6] % 20 >> cascade[12]          # the same as stages; compile() fuses them
 
     The scores of all heads are log-odds of relevance. A candidate that comes further ranks above all that left before
@@ -58,6 +63,14 @@ class Cascade(EarlyExitRanker, PairRanker):
         verbose: Whether to show progress.
         text_field: The column with the document's text.
         training: How :meth:`fit` trains.
+        deadline_ms: The milliseconds that each query has, in place of ``alpha``, ``counts`` and ``batch_size``. Queries
+            are ranked one after the other. After each head as many candidates go on as the rest of the time suffices
+            for. Where it is too short for all, the last ones of the input are not read at all: they come last, in their
+            order, with ``exit_layer`` 0. Everything counts, from tokens to the result, except that the first use of a
+            model on this machine loads it and measures its layers. What comes back depends on the machine and on what
+            else it does, and is not repeatable; traces and stages know no deadlines.
+        probability: Whether results have a column ``probability``, which means the same at every exit layer;
+            :meth:`fit_probability` comes before. It is NaN where a deadline left no time to read a candidate.
         **policy: Who leaves early: the settings of :class:`~pyterrier_cascade.early_exit.policy.Policy`, ``alpha``,
             ``counts``, ``margin``, ``margin_k``, ``plan``, ``batch_size``, ``rounding`` and ``exited``.
     """
@@ -76,12 +89,15 @@ class Cascade(EarlyExitRanker, PairRanker):
         verbose: bool = False,
         text_field: str = "text",
         training: CascadeTraining = CascadeTraining(),
+        deadline_ms: float | None = None,
+        probability: bool = False,
         **policy: Any,
     ):
         self.model, self.policy = Checkpoint.of(loading.load, model, "Cascade"), Policy(**policy)
         self.max_length, self.engine, self.precision = max_length, engine, precision
         self.device, self.token_budget, self.verbose = device, token_budget, verbose
         self.text_field, self.training = text_field, training
+        self.deadline_ms, self.probability = deadline_ms, probability
         self.check_settings()
 
     @classmethod
@@ -190,8 +206,64 @@ class Cascade(EarlyExitRanker, PairRanker):
     def check_settings(self) -> None:
         """Raises where a setting is invalid, whatever the model."""
         super().check_settings()
+        deadline.check_deadline(self.deadline_ms, self.policy)
+        if not isinstance(self.probability, bool):
+            raise ValueError(f"probability={self.probability!r}: give True for the column, or False")
         if not isinstance(self.training, CascadeTraining):
             raise ValueError(f"a cascade's training must be CascadeTraining(...), not {self.training!r}")
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Returns the candidates of each query with new scores and ranks.
+
+        Args:
+            inp: A results frame with ``qid``, ``query``, ``docno`` and the text; rows in any order.
+        """
+        if self.deadline_ms is None:
+            return super().transform(inp)
+        entered = deadline.perf_counter()
+        # A grid search may have set another setting since.
+        deadline.check_deadline(self.deadline_ms, self.policy)
+        frames.validate(inp, context=self, text_field=self.text_field)
+        blocks = frames.Blocks.of(inp)
+        return self._in_time(inp, blocks, entered) if len(inp) else self.empty(inp, blocks)
+
+    def _in_time(self, frame: pd.DataFrame, blocks: frames.Blocks, entered: float) -> pd.DataFrame:
+        """Returns the candidates ranked by the heads that they reach before the deadline of their query."""
+        loading = deadline.perf_counter()
+        self._check_curves()
+        layers, model = self.plan_now().layers, self.model.loaded
+        model.warn_if_untrained()
+        if self.precision in CALIBRATED and model.executors.calibration is None:
+            self.calibrate(frame)
+        rows = frames.ranking(frame, blocks, np.zeros(len(frame)))
+        queries, texts = self._texts(frame)
+        with pt.tqdm(total=len(rows), desc="Cascade", unit="pair", disable=not self.verbose) as bar:
+            timed = deadline.TimedScoring(
+                self._executor(self.engine, self.precision, model.executors.calibration),
+                lambda some: self._tokenize([queries[row] for row in some], [texts[row] for row in some]),
+                np.array([len(query) + len(text) for query, text in zip(queries, texts, strict=True)]),
+                self._limit(),
+                layers,
+                [model.head_layers.index(layer) for layer in layers],
+                self.token_budget,
+                bar.update,
+            )
+            if not timed.pace.measured:
+                timed.measure(rows)
+                first = frame.iloc[rows[: blocks.sizes[0]]]
+                self._timed_result(timed, first, frames.Blocks.of(first), timed.nothing(len(first)))
+                entered += deadline.perf_counter() - loading
+            found = timed.of_queries(rows, blocks.codes[rows], self.deadline_ms / 1000, entered)
+        return self._timed_result(timed, frame, blocks, found)
+
+    def _timed_result(
+        self, timed: deadline.TimedScoring, frame: pd.DataFrame, blocks: frames.Blocks, found: HeadScores
+    ) -> pd.DataFrame:
+        """Returns the result of :meth:`_in_time` and notes the time that it takes to make it."""
+        began = deadline.perf_counter()
+        results = self.ranked(frame, blocks, timed.plan, found, self.policy.exited)
+        timed.pace.finished((deadline.perf_counter() - began) / len(blocks))
+        return results
 
     def head_scores(self, frame: pd.DataFrame, blocks: frames.Blocks, plan: Plan, prune: bool = True) -> HeadScores:
         """Returns the candidates' scores; no further layer is run for a candidate that leaves (CT-24)."""
@@ -220,6 +292,48 @@ class Cascade(EarlyExitRanker, PairRanker):
                 )
                 scores[part], tokens[part] = found[:, stops], pairs.lengths
         return HeadScores(rows, scores, tokens)
+
+    def fit_probability(self, trace: Trace, qrels: pd.DataFrame | None = None) -> "Cascade":
+        """Fits the curves that ``probability=True`` needs, one for each head (Platt 1999), and returns the cascade.
+
+        The curves belong to the weights: all rankers on them have them, :meth:`save_pretrained` keeps them, and a
+        training drops them. :func:`~pyterrier_cascade.reliability` checks them on other questions.
+
+        Args:
+            trace: A trace of this cascade over questions that the heads were not trained on.
+            qrels: Judgements of the trace's questions; a label of ``training.relevant_from`` or more is relevant.
+                Unless given, all heads learn to say what the last head says, as a probability.
+        """
+        if trace.meta["fingerprint"] != self.fingerprint():
+            raise ValueError(
+                f"the trace was made by {trace.meta['ranker']}, whose weights or settings are not those of {self!r}; "
+                "fit on a trace of this cascade"
+            )
+        self.model.note(probability=curves_of(trace, qrels, self.relevant_from))
+        return self
+
+    def _check_curves(self) -> None:
+        """Raises where probabilities are wanted and no curves were fitted."""
+        if self.probability and not self.model.loaded.module.config.probability:
+            raise ValueError(
+                "probability=True needs a curve for each head; call fit_probability(cascade.trace(candidates), qrels) "
+                "before"
+            )
+
+    def new_columns(self):
+        """Returns the layer that scored, the cost columns, and ``probability`` where it is wanted."""
+        return super().new_columns() | ({"probability": np.float64} if self.probability else {})
+
+    def columns_of(self, plan: Plan, found: HeadScores) -> dict[str, np.ndarray]:
+        """Returns ``probability`` where it is wanted."""
+        if not self.probability:
+            return {}
+        return {"probability": probabilities(self.model.loaded.module.config.probability, plan.layers, found.scores)}
+
+    def follow(self, frame: pd.DataFrame, blocks: frames.Blocks, plan: Plan, exited: str) -> pd.DataFrame:
+        """Returns a frame's candidates ranked by a plan; see :class:`EarlyExitRanker`."""
+        self._check_curves()
+        return super().follow(frame, blocks, plan, exited)
 
     def distil(
         self,

@@ -34,7 +34,8 @@ def run(options: argparse.Namespace, out: IO[str]) -> None:
     if options.tag.split() != [options.tag]:
         raise ValueError(f"--tag {options.tag!r}: give one word")
     ranker, field = _cached(options) if options.cache else _uncached(options)
-    columns = ["qid", "docno", "rank", "score", *(["exit_layer"] if "exit_layer" in ranker.new_columns() else [])]
+    more = [name for name in ("exit_layer", "probability") if name in ranker.new_columns()]
+    columns = ["qid", "docno", "rank", "score", *more]
     if options.format == "tsv":
         out.write("\t".join(columns) + "\n")
     frames = candidates.read(options, field)

@@ -95,3 +95,28 @@ def river(explained: pd.DataFrame, qid: str | None = None, *, relevant: Sequence
     shown = slice(None, 3 if len(relevant) else 2)
     ax.legend(handles[shown], names[shown], fontsize=8, loc="lower right")
     return ax
+
+
+def reliability_curve(found, label: str | None = None, ax=None):
+    """Draws a :class:`~pyterrier_cascade.early_exit.reliability.Reliability` and returns the axes.
+
+    Each mark is a bin, and the larger it is, the more candidates the bin has.
+
+    Args:
+        found: The bins.
+        label: The name of the curve, for the legend.
+        ax: Where to draw, or None.
+    """
+    ax = new_axes(ax, (4.8, 4.4))
+    if not ax.lines:
+        ax.plot([0, 1], [0, 1], color="#444444", linewidth=0.8, linestyle=":")
+        ax.set_xlabel("probability that the ranker gives")
+        ax.set_ylabel("share of candidates that are relevant")
+        ax.set_aspect("equal")
+    rows = found.frame
+    (line,) = ax.plot(rows["probability"], rows["relevant"], linewidth=1.2, label=label)
+    ax.scatter(rows["probability"], rows["relevant"], s=8 + 90 * rows["count"] / rows["count"].max(), alpha=0.6,
+               color=line.get_color())  # fmt: skip
+    if label is not None:
+        ax.legend(fontsize=8, frameon=False, loc="upper left")
+    return ax

@@ -102,6 +102,12 @@ class Policy(KnownSettings):
         name = given[0] if given else "alpha"
         return (name, *found[name])
 
+    @property
+    def pruned_by(self) -> tuple[str, Any] | None:
+        """The name and the value of the setting that drops candidates; None where nothing is dropped."""
+        name, value, rules = self._pruning
+        return None if all(rule.keeps_all for rule in _listed(rules)) else (name, value)
+
     def resolve(self, heads: Sequence[int]) -> Plan:
         """Returns the plan for a model with heads after these layers, ascending; bad combinations are errors here."""
         layers = tuple(heads) if self.plan is None else self.plan

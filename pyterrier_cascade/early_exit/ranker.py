@@ -49,6 +49,8 @@ class EarlyExitRanker(Ranker):
     policy: Policy
     reuses_encodings: bool
     """Whether a head goes on from the layer of the head before (CT-9), or starts from the text again (CT-8)."""
+    deadline_ms: float | None = None
+    """The milliseconds that each query has, for rankers that can score by the clock."""
 
     @classmethod
     def defaults(cls) -> dict[str, Any]:
@@ -115,9 +117,18 @@ class EarlyExitRanker(Ranker):
             plan: The heads, and the rules between them.
             exited: Whether candidates that leave early rank ``"below"`` the others, or are removed (``"drop"``).
         """
-        found = self.head_scores(frame, blocks, plan)
+        return self.ranked(frame, blocks, plan, self.head_scores(frame, blocks, plan), exited)
+
+    def ranked(
+        self, frame: pd.DataFrame, blocks: frames.Blocks, plan: Plan, found: HeadScores, exited: str
+    ) -> pd.DataFrame:
+        """Returns a frame's candidates ranked by their scores at a plan's heads; arguments as for :meth:`follow`."""
         run = layers_run(plan.layers, self.reuses_encodings)
-        return ranked_by(plan, found, frame, blocks, run, self.full_layers, exited)
+        return ranked_by(plan, found, frame, blocks, run, self.full_layers, exited, **self.columns_of(plan, found))
+
+    def columns_of(self, plan: Plan, found: HeadScores) -> dict[str, np.ndarray]:
+        """Returns further columns of a result, with a value for each candidate of ``found``; none by default."""
+        return {}
 
     def trace(self, candidates: pd.DataFrame, path: str | None = None, pool: Any = None) -> "Trace":
         """Returns the scores of all heads for all candidates, from which any policy follows without the model.
@@ -142,6 +153,11 @@ class EarlyExitRanker(Ranker):
         """
         from pyterrier_cascade.early_exit.explain import explained
 
+        if self.deadline_ms is not None:
+            raise ValueError(
+                f"deadline_ms={self.deadline_ms!r} drops other candidates in every run, which explain() cannot show; "
+                "look at exit_layer in the results, or explain ranker(deadline_ms=None, alpha=...)"
+            )
         return explained(self, candidates)
 
     def __getitem__(self, layer: int) -> "Stage":
@@ -181,6 +197,7 @@ def ranked_by(
     layers_run: np.ndarray,
     full_layers: int,
     exited: str,
+    **columns: np.ndarray,
 ) -> pd.DataFrame:
     """Returns the results frame that a plan gives.
 
@@ -191,16 +208,20 @@ def ranked_by(
         blocks: Their blocks.
         layers_run: The layers run for a candidate that leaves at each of the plan's layers, ``(n_layers,)``.
         full_layers: The layers of the full encoder.
-        exited: ``"below"`` or ``"drop"``.
+        exited: ``"below"``, or ``"drop"``, which leaves those that came furthest in their query.
+        **columns: Further columns, with a value for each candidate of ``found``, each ``(n,)``.
     """
     rows = found.rows
     order, exits, falling = ranking.final(blocks.codes[rows], found.scores)
     if exited == "drop":
-        order = order[exits[order] == len(plan.layers) - 1]
+        furthest = np.zeros(len(blocks), dtype=exits.dtype)
+        np.maximum.at(furthest, blocks.codes[rows], exits)
+        order = order[exits[order] == furthest[blocks.codes[rows[order]]]]
         order = order[survivors(plan.rules[-1], blocks.codes[rows[order]], falling[order])]
     back = np.empty_like(rows)
     back[rows] = np.arange(len(rows))
     layers, inputs = (np.broadcast_to(one, len(rows)) for one in (layers_run[exits] - found.begun, found.inputs))
     costs = frames.charged(frame, blocks, layers[back], full_layers, inputs[back], found.tokens[back])
     exit_layer = np.array(plan.layers)[exits][back]
-    return frames.ranked(frame, blocks, falling[back], rows[order], exit_layer=exit_layer, **costs)
+    columns = {name: values[back] for name, values in columns.items()}
+    return frames.ranked(frame, blocks, falling[back], rows[order], exit_layer=exit_layer, **costs, **columns)

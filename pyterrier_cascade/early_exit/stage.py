@@ -237,7 +237,12 @@ class FusedStages(_Pipeline):
 
 
 def check_no_batches(ranker: EarlyExitRanker) -> None:
-    """Raises where a ranker lets candidates compete in batches, which the cutoffs between stages cannot do."""
+    """Raises where a ranker lets candidates compete in batches or has a deadline: cutoffs decide between stages."""
+    if ranker.deadline_ms is not None:
+        raise ValueError(
+            f"deadline_ms={ranker.deadline_ms!r} has no meaning for stages, whose cutoffs decide who goes on; use "
+            "ranker(deadline_ms=...) as a whole, or stages of ranker(deadline_ms=None)"
+        )
     if ranker.policy.batch_size is not None:
         raise ValueError(
             f"batch_size={ranker.policy.batch_size} has no meaning for stages, whose cutoffs see all of a query's "

@@ -20,8 +20,8 @@ PAGES = Path(str(resources.files("pyterrier_cascade") / "pt_docs"))
 TEXTS = {path.stem: path.read_text(encoding="utf-8") for path in PAGES.glob("*.rst")}
 # A code of a statement of the papers, not within a longer word such as AVX-512.
 CODE = r"\b(?:CT|TA|DC|HR|X)-\d+\b"
-# A page that lists one entry for each code is as long as the list.
-LONG = {"readings"}
+# A page that lists one entry for each code or name is as long as the list.
+LONG = {"api", "readings"}
 SCRIPTS = ["benchmarks", "docs", "examples", "pyterrier_cascade", "tests"]
 
 
