@@ -38,7 +38,7 @@ def test_a_segmented_softmax_is_the_softmax_of_each_question():
 def test_a_head_learns_whatever_the_scale_of_states_and_scores():
     rng = np.random.default_rng(0)
     states = (rng.normal(size=(2_000, 8)) * rng.uniform(0.01, 50, 8) + 7).astype(np.float32)
-    target = 500 + 30 * np.tanh((states[:, 0] - 7) / states[:, 0].std()) 
+    target = 500 + 30 * np.tanh((states[:, 0] - 7) / states[:, 0].std())
     questions = np.repeat(np.arange(200), 10)
     held = np.repeat(split(200, Distillation()), 10)
     head = fresh_head(CascadeConfig(head_width=32, outputs=1, pooling="cls"), 8).eval()
