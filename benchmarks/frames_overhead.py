@@ -49,7 +49,7 @@ class FixedCascade(EarlyExitRanker):
         """Returns an empty text, because no trace is made."""
         return ""
 
-    def head_scores(self, frame, blocks, plan, prune=True):
+    def head_scores(self, frame, blocks, plan, prune=True, handover=None):
         """Returns the given scores, in another order at every head, of the candidates that reach it."""
         frames.texts(frame, "query")
         frames.texts(frame, "text")

@@ -18,7 +18,7 @@ class DrawnHeads(EarlyExitRanker):
     def fingerprint(self):
         return ""
 
-    def head_scores(self, frame, blocks, plan, prune=True):
+    def head_scores(self, frame, blocks, plan, prune=True, handover=None):
         rng = np.random.default_rng(0)
         scores = scores_in_turn(plan, blocks.codes, lambda number, alive: rng.random(len(alive)), prune)
         return HeadScores(np.arange(len(frame)), scores, np.ones(len(frame)))

@@ -53,6 +53,7 @@ def _cheapest(scores: np.ndarray, questions: np.ndarray, first: np.ndarray, laye
     """Returns the relative cost of the cheapest alphas that lose few enough first answers."""
     plans = [Policy(alpha=alphas).resolve(layers) for alphas in product(ALPHAS, repeat=len(layers) - 1)]
     steps = np.diff(layers, prepend=0) / layers[-1]
-    found = run_grid(scores, questions, np.ones(len(questions)), first, plans, steps)
+    ones = np.ones(len(questions))
+    found = run_grid(scores, questions, ones, ones, first, plans, steps)
     lost = (found.positions != 0).mean(1)
     return float(found.costs[lost <= AT_MOST].min() / len(first))

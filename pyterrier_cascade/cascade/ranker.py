@@ -1,6 +1,7 @@
 """The Cascade Transformer over results frames."""
 
 import dataclasses
+import functools
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -17,10 +18,11 @@ from pyterrier_cascade.cascade.distillation import distilled
 from pyterrier_cascade.cascade.head_learning import Distillation
 from pyterrier_cascade.cascade.training import CascadeTraining, loss_of
 from pyterrier_cascade.checkpoint import Checkpoint
-from pyterrier_cascade.checks import warn_user
+from pyterrier_cascade.checks import check_choices, warn_user
 from pyterrier_cascade.early_exit import deadline
 from pyterrier_cascade.early_exit.certificate import Certificate
 from pyterrier_cascade.early_exit.groups import batches, slabs
+from pyterrier_cascade.early_exit.handover import Handover
 from pyterrier_cascade.early_exit.policy import Plan, Policy
 from pyterrier_cascade.early_exit.probability import curves_of, probabilities
 from pyterrier_cascade.early_exit.pruning import keep_of
@@ -29,6 +31,8 @@ from pyterrier_cascade.early_exit.trace import Trace
 from pyterrier_cascade.encoder.device import device_of
 from pyterrier_cascade.encoder.engine import run
 from pyterrier_cascade.encoder.openvino_executor import CALIBRATED
+from pyterrier_cascade.encoder.pairs import TokenPairs
+from pyterrier_cascade.encoder.passages import PASSAGES, keep_documents, over_passages
 from pyterrier_cascade.model import TrainedOn
 from pyterrier_cascade.pair_ranker import ROWS, PairRanker
 from pyterrier_cascade.training.processes import leads
@@ -44,7 +48,7 @@ class Cascade(EarlyExitRanker, PairRanker):
         bm25 >> cascade(counts=(50, 20, 10, 5))                             # keeps so many
         bm25 >> cascade(plan=(4, 12), alpha=0.5)                            # asks two heads only
         bm25 >> cascade(deadline_ms=200)                                    # keeps so many as the time suffices for
-        bm25 >> cascade[4] % 0.6 >> cascade[6] % 20 >> cascade[12]          # the same as stages; compile() fuses them
+        bm25 >> cascade[4] % 0.6 >> cascade[6] % 20 >> cascade[12]          # the same as stages
 
     The scores of all heads are log-odds of relevance. A candidate that comes further ranks above all that left before
     it. By default all candidates are returned, each with ``exit_layer``, the layer whose head gave the score, and with
@@ -56,6 +60,9 @@ class Cascade(EarlyExitRanker, PairRanker):
         model: A folder or a Hub name: a Cascade Transformer, or a bare encoder, which gets fresh heads to be trained.
         max_length: The most tokens of query and document together; only the document is cut. By default 512, or
             less where the tokenizer says so or the encoder has fewer positions. The positions alone are a limit.
+        passages: How a document longer than the limit is scored by each head: by its ``"first"`` passage (the rest is
+            cut off), or by the ``"max"`` or ``"mean"`` of the scores of all its passages, which go on or leave
+            together.
         engine: ``"torch"``, or ``"openvino"`` (extra ``openvino``) for the most speed on a CPU.
         precision: ``"fp32"``, ``"bf16"`` (where the hardware has it), or with OpenVINO ``"int8"`` and ``"mixed"``.
         device: For example ``"cpu"`` or ``"cuda:0"``; by default a GPU where there is one.
@@ -82,6 +89,7 @@ class Cascade(EarlyExitRanker, PairRanker):
         model: str | Checkpoint,
         *,
         max_length: int | None = None,
+        passages: str = "first",
         engine: str = "torch",
         precision: str = "fp32",
         device: str | None = None,
@@ -93,8 +101,9 @@ class Cascade(EarlyExitRanker, PairRanker):
         probability: bool = False,
         **policy: Any,
     ):
+        check_choices(passages=(passages, PASSAGES))
         self.model, self.policy = Checkpoint.of(loading.load, model, "Cascade"), Policy(**policy)
-        self.max_length, self.engine, self.precision = max_length, engine, precision
+        self.max_length, self.passages, self.engine, self.precision = max_length, passages, engine, precision
         self.device, self.token_budget, self.verbose = device, token_budget, verbose
         self.text_field, self.training = text_field, training
         self.deadline_ms, self.probability = deadline_ms, probability
@@ -176,8 +185,8 @@ class Cascade(EarlyExitRanker, PairRanker):
 
     def fingerprint(self) -> str:
         """Returns a hash of the weights and of the settings that scores depend on."""
-        settings = (self.max_length, self.engine, self.precision, self.text_field, self.calibrated_on())
-        return f"{self.model.fingerprint} {settings}"
+        names = ("max_length", "passages", "engine", "precision", "text_field")
+        return f"{self.model.fingerprint} {[getattr(self, name) for name in names]} {self.calibrated_on()}"
 
     @property
     def certificates(self) -> list[Certificate]:
@@ -206,7 +215,7 @@ class Cascade(EarlyExitRanker, PairRanker):
     def check_settings(self) -> None:
         """Raises where a setting is invalid, whatever the model."""
         super().check_settings()
-        deadline.check_deadline(self.deadline_ms, self.policy)
+        deadline.check_deadline(self.deadline_ms, self.policy, self.passages)
         if not isinstance(self.probability, bool):
             raise ValueError(f"probability={self.probability!r}: give True for the column, or False")
         if not isinstance(self.training, CascadeTraining):
@@ -222,7 +231,7 @@ class Cascade(EarlyExitRanker, PairRanker):
             return super().transform(inp)
         entered = deadline.perf_counter()
         # A grid search may have set another setting since.
-        deadline.check_deadline(self.deadline_ms, self.policy)
+        deadline.check_deadline(self.deadline_ms, self.policy, self.passages)
         frames.validate(inp, context=self, text_field=self.text_field)
         blocks = frames.Blocks.of(inp)
         return self._in_time(inp, blocks, entered) if len(inp) else self.empty(inp, blocks)
@@ -265,7 +274,14 @@ class Cascade(EarlyExitRanker, PairRanker):
         timed.pace.finished((deadline.perf_counter() - began) / len(blocks))
         return results
 
-    def head_scores(self, frame: pd.DataFrame, blocks: frames.Blocks, plan: Plan, prune: bool = True) -> HeadScores:
+    def head_scores(
+        self,
+        frame: pd.DataFrame,
+        blocks: frames.Blocks,
+        plan: Plan,
+        prune: bool = True,
+        handover: Handover | None = None,
+    ) -> HeadScores:
         """Returns the candidates' scores; no further layer is run for a candidate that leaves (CT-24)."""
         model = self.model.loaded
         if plan.drops or not prune or not model.module.config.converted:
@@ -276,22 +292,38 @@ class Cascade(EarlyExitRanker, PairRanker):
         queries, texts = ([values[row] for row in rows] for values in self._texts(frame))
         stops = [model.head_layers.index(layer) for layer in plan.layers]
         scores = np.empty((len(rows), len(stops)), dtype=np.float32)
-        tokens = np.empty(len(rows), dtype=np.int64)
-        prune = prune and len(stops) > 1
+        sizes, begun_at = np.empty((2, len(rows)), dtype=np.int64), np.zeros(len(rows), dtype=np.int64)
+        executor_for = functools.partial(self._executor, self.engine, self.precision)
+        handover = handover or Handover()
+        handover.open((self.engine, self.precision, self._limit(), self.passages), executor_for)
+        in_turn = (prune and len(stops) > 1) or not handover.is_empty
         with pt.tqdm(total=len(rows), desc="Cascade", unit="pair", disable=not self.verbose) as bar:
             for part in slabs(groups, ROWS):
-                pairs = self._tokenize(queries[part], texts[part])
+                words = queries[part], texts[part]
+                pairs, begun = handover.take(*words, self._inputs)
+                executor, starts = executor_for(pairs), pairs.first_inputs
+                share = len(starts) / len(pairs.owner)
                 found = run(
-                    self._executor(self.engine, self.precision, pairs),
+                    executor,
                     pairs,
-                    groups[part],
-                    keep_of(plan, groups[part]) if prune else None,
+                    groups[part][pairs.owner],
+                    keep_documents(keep_of(plan, groups[part]), pairs.owner, self.passages) if in_turn else None,
                     stops,
                     self.token_budget,
-                    bar.update,
+                    lambda n_done, share=share: bar.update(n_done * share),
+                    begun,
+                    handover.leave(executor, stops[-1] + 1, *words, pairs),
                 )
-                scores[part], tokens[part] = found[:, stops], pairs.lengths
-        return HeadScores(rows, scores, tokens)
+                scores[part] = over_passages(found[:, stops], starts, self.passages)
+                sizes[:, part] = pairs.sizes
+                if begun is not None:
+                    begun_at[part] = np.where(begun.group[starts] < 0, 0, model.head_layers[begun.spans - 1])
+        n_inputs, n_tokens = sizes
+        return HeadScores(rows, scores, n_tokens, n_inputs, begun_at)
+
+    def _inputs(self, queries: Sequence[str], texts: Sequence[str]) -> TokenPairs:
+        """Returns pairs as the inputs that are scored; a long document may be several."""
+        return self._tokenize(queries, texts, self.passages != "first")
 
     def fit_probability(self, trace: Trace, qrels: pd.DataFrame | None = None) -> "Cascade":
         """Fits the curves that ``probability=True`` needs, one for each head (Platt 1999), and returns the cascade.
@@ -330,10 +362,17 @@ class Cascade(EarlyExitRanker, PairRanker):
             return {}
         return {"probability": probabilities(self.model.loaded.module.config.probability, plan.layers, found.scores)}
 
-    def follow(self, frame: pd.DataFrame, blocks: frames.Blocks, plan: Plan, exited: str) -> pd.DataFrame:
+    def follow(
+        self,
+        frame: pd.DataFrame,
+        blocks: frames.Blocks,
+        plan: Plan,
+        exited: str,
+        handover: Handover | None = None,
+    ) -> pd.DataFrame:
         """Returns a frame's candidates ranked by a plan; see :class:`EarlyExitRanker`."""
         self._check_curves()
-        return super().follow(frame, blocks, plan, exited)
+        return super().follow(frame, blocks, plan, exited, handover)
 
     def distil(
         self,
@@ -362,7 +401,7 @@ class Cascade(EarlyExitRanker, PairRanker):
         return self
 
     def train(self, train: pd.DataFrame, dev: pd.DataFrame | None, dev_qrels: pd.DataFrame | None) -> None:
-        """Trains encoder and heads on labelled pairs (CT-15 to CT-23)."""
+        """Trains encoder and heads on labelled pairs; a long document is its first passage (CT-15 to CT-23)."""
         from pyterrier_cascade.training.trainer import LabelledPairs, train_model
 
         settings, model = self.training, self.model.loaded
@@ -372,11 +411,12 @@ class Cascade(EarlyExitRanker, PairRanker):
             raise ValueError(f"watch={watched}, but {self.model!r} has heads at layers {heads}")
         labels, questions = train["label"].to_numpy(dtype=np.int64), frames.Blocks.of(train).codes
         examples = LabelledPairs(self._tokenize(*self._texts(train)), labels, questions)
-        dev_pairs = None if dev is None else self._tokenize(*self._texts(dev))
+        dev_pairs = None if dev is None else self._inputs(*self._texts(dev))
 
         def measure_dev(precision: str) -> dict[str, float]:
             # Compiling weights that change with every update is not worth its time.
             found = run(self._executor("torch", precision, dev_pairs), dev_pairs, budget=self.token_budget)
+            found = over_passages(found, dev_pairs.first_inputs, self.passages)
             maps = [frames.mean_average_precision(dev, scores, dev_qrels) for scores in found.T]
             return {
                 "dev_map": maps[heads.index(watched)],
@@ -392,7 +432,7 @@ class Cascade(EarlyExitRanker, PairRanker):
             device=device_of(self.device),
             compute_loss=loss_of(settings, len(heads), [len(epoch) for epoch in epochs]),
             measure_dev=measure_dev if dev is not None else None,
-            dev=frames.digest([dev, dev_qrels], self.text_field, self._limit()),
+            dev=frames.digest([dev, dev_qrels], self.text_field, self.passages, self._limit()),
             verbose=self.verbose,
             unused_parameters=settings.heads == "sampled",
         )

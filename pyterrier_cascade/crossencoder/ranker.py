@@ -11,12 +11,11 @@ from pyterrier_cascade.crossencoder import model as crossencoder
 from pyterrier_cascade.encoder.device import device_of
 from pyterrier_cascade.encoder.engine import run
 from pyterrier_cascade.encoder.pairs import TokenPairs
+from pyterrier_cascade.encoder.passages import PASSAGES, over_passages
 from pyterrier_cascade.model import TrainedOn
 from pyterrier_cascade.pair_ranker import ROWS, PairRanker
 from pyterrier_cascade.training.losses import cross_entropy
 from pyterrier_cascade.training.settings import Training
-
-PASSAGES = {"first": None, "max": np.maximum, "mean": np.add}
 
 
 class CrossEncoder(PairRanker):
@@ -122,8 +121,7 @@ class CrossEncoder(PairRanker):
             for start in range(0, len(frame), ROWS):
                 rows = slice(start, start + ROWS)
                 pairs = self._tokenize(queries[rows], texts[rows], self.passages != "first")
-                n_inputs[rows] = np.bincount(pairs.owner)
-                n_tokens[rows] = np.bincount(pairs.owner, weights=pairs.lengths)
+                n_inputs[rows], n_tokens[rows] = pairs.sizes
                 share = len(n_inputs[rows]) / len(pairs.owner)
                 scores[rows] = self._relevance(
                     pairs, self.engine, self.precision, lambda n_done, share=share: bar.update(n_done * share)
@@ -134,11 +132,7 @@ class CrossEncoder(PairRanker):
         """Returns the score of each row, ``(n_rows,)``, over its passages."""
         executor = self._executor(engine, precision, pairs)
         scores = run(executor, pairs, budget=self.token_budget, progress=progress)[:, 0].astype(np.float64)
-        if self.passages == "first":
-            return scores
-        counts = np.bincount(pairs.owner)
-        whole = PASSAGES[self.passages].reduceat(scores, np.cumsum(counts) - counts)
-        return whole if self.passages == "max" else whole / counts
+        return over_passages(scores, pairs.first_inputs, self.passages)
 
     def train(self, train: pd.DataFrame, dev: pd.DataFrame | None, dev_qrels: pd.DataFrame | None) -> None:
         """Trains all layers and the head on labelled pairs; a long document is its first passage (TA-2)."""

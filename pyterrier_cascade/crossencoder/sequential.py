@@ -162,22 +162,31 @@ class SequentialReranker(Saved, EarlyExitRanker, pt.Estimator):
             for model in self.models
         )
 
-    def head_scores(self, frame: pd.DataFrame, blocks: frames.Blocks, plan: Plan, prune: bool = True) -> HeadScores:
+    def head_scores(
+        self,
+        frame: pd.DataFrame,
+        blocks: frames.Blocks,
+        plan: Plan,
+        prune: bool = True,
+        handover: None = None,
+    ) -> HeadScores:
         """Returns the scores that each model gives to the candidates that it reads."""
         rows = frames.ranking(frame, blocks, np.zeros(len(frame)))
         groups = batches(blocks.codes[rows], plan.batch_size)
-        models, n_tokens = dict(zip(self.head_layers, self.models, strict=True)), np.empty(len(rows))
+        models, sizes = dict(zip(self.head_layers, self.models, strict=True)), np.empty((2, len(rows)))
 
         def scores_of(number: int, alive: np.ndarray) -> np.ndarray:
             layer = plan.layers[number]
-            found, _, tokens = models[layer].relevance(frame.iloc[rows[alive]])
+            found, *n_inputs_and_tokens = models[layer].relevance(frame.iloc[rows[alive]])
             if np.isnan(found).any():
                 raise ValueError(f"scores of the model of {layer} layers are NaN; its weights are broken")
             if number == 0:
-                n_tokens[alive] = tokens
+                sizes[:, alive] = n_inputs_and_tokens
             return found
 
-        return HeadScores(rows, scores_in_turn(plan, groups, scores_of, prune), n_tokens)
+        scores = scores_in_turn(plan, groups, scores_of, prune)
+        n_inputs, n_tokens = sizes
+        return HeadScores(rows, scores, n_tokens, n_inputs)
 
     def fit(self, topics_or_res_tr, qrels_tr, topics_or_res_va=None, qrels_va=None):
         """Trains each model by itself on the same candidates (CT-6), with the arguments of ``CrossEncoder.fit``."""

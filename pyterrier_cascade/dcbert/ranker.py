@@ -17,10 +17,11 @@ from pyterrier_cascade.dcbert import late
 from pyterrier_cascade.dcbert.cache import DocumentCache
 from pyterrier_cascade.dcbert.inference import Scorer
 from pyterrier_cascade.dcbert.loading import check_parts, load
-from pyterrier_cascade.dcbert.scoring import PASSAGES, DocumentStates, PairScores, score_candidates
+from pyterrier_cascade.dcbert.scoring import DocumentStates, PairScores, score_candidates
 from pyterrier_cascade.dcbert.settings import DCBertTraining
 from pyterrier_cascade.encoder.device import device_of
 from pyterrier_cascade.encoder.pairs import TokenPairs, tokenize_texts
+from pyterrier_cascade.encoder.passages import PASSAGES
 from pyterrier_cascade.encoder.texts import TextEncoder
 from pyterrier_cascade.ranker import NeuralRanker
 from pyterrier_cascade.store.states import States

@@ -13,6 +13,7 @@ import torch
 from pyterrier_cascade import frames
 from pyterrier_cascade.encoder.device import device_of
 from pyterrier_cascade.encoder.pairs import runs
+from pyterrier_cascade.encoder.passages import over_passages
 from pyterrier_cascade.encoder.workers import calling_thread, workers
 from pyterrier_cascade.pair_ranker import ROWS
 from pyterrier_cascade.store.dtypes import dtype_of
@@ -21,9 +22,6 @@ from pyterrier_cascade.store.store import DocumentStore
 
 if TYPE_CHECKING:
     from pyterrier_cascade.dcbert.ranker import DCBERT
-
-PASSAGES = {"first": np.add, "max": np.maximum, "mean": np.add}
-"""How the scores of a document's passages become its score; the mean divides the sum afterwards."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,7 +149,7 @@ def join(
         values: The columns of :class:`PairScores` to fill in these rows ``(4, n_rows)``.
         progress: Called with the number of documents of each part when it is done.
     """
-    scorer, whole, device = dcbert.scorer(), PASSAGES[dcbert.passages], device_of(dcbert.device)
+    scorer, device = dcbert.scorer(), device_of(dcbert.device)
 
     def begin(question: int, rows: np.ndarray) -> Callable[[], np.ndarray]:
         fetched = documents.begin(numbers[rows])
@@ -159,9 +157,7 @@ def join(
 
     def work(question: torch.Tensor, found: DocumentStates) -> np.ndarray:
         starts = np.cumsum(found.sizes) - found.sizes
-        score = whole.reduceat(scorer(question, found.entries).numpy().astype(np.float64), starts)
-        if dcbert.passages == "mean":
-            score = score / found.sizes
+        score = over_passages(scorer(question, found.entries).numpy().astype(np.float64), starts, dcbert.passages)
         query_tokens = np.full(len(found.sizes), len(question))
         return np.stack([score, found.sizes, np.add.reduceat(found.entries.lengths, starts), query_tokens])
 

@@ -31,14 +31,15 @@ _paces: WeakKeyDictionary[Executor, Pace] = WeakKeyDictionary()
 _lock = threading.Lock()
 
 
-def check_deadline(deadline_ms: Any, policy: Policy) -> None:
-    """Raises where a deadline is no time, or where another setting decides already who leaves."""
+def check_deadline(deadline_ms: Any, policy: Policy, passages: str) -> None:
+    """Raises where a deadline is no time, or where it cannot be kept beside another setting."""
     if deadline_ms is None:
         return
     if isinstance(deadline_ms, bool) or not isinstance(deadline_ms, Real) or not 0 < deadline_ms < np.inf:
         raise ValueError(f"deadline_ms={deadline_ms!r}: give the milliseconds of a query, above 0, or None")
     batches = None if policy.batch_size is None else ("batch_size", policy.batch_size)
-    for name, value in filter(None, (policy.pruned_by, batches)):
+    whole = None if passages == "first" else ("passages", passages)
+    for name, value in filter(None, (policy.pruned_by, batches, whole)):
         raise ValueError(f"deadline_ms={deadline_ms!r} and {name}={value!r} exclude each other; give one of them")
 
 

@@ -40,7 +40,8 @@ def fates(trace: "Trace", rows: np.ndarray, relevant: np.ndarray, policies: Sequ
     for (run, layers, _), numbers in alike.items():
         shares = np.diff(layers_run(layers, trace.meta["reuses_encodings"]), prepend=0) / trace.meta["full_layers"]
         scores = trace.scores[:, [trace.layers.index(layer) for layer in layers]][rows]
-        found = run(scores, questions, trace.tokens[rows], relevant, [plans[one] for one in numbers], shares)
+        sizes = trace.inputs[rows], trace.tokens[rows]
+        found = run(scores, questions, *sizes, relevant, [plans[one] for one in numbers], shares)
         removed = np.array([policies[one].exited == "drop" for one in numbers])[:, None] & (
             found.exits < len(layers) - 1
         )
@@ -52,6 +53,7 @@ def fates(trace: "Trace", rows: np.ndarray, relevant: np.ndarray, policies: Sequ
 def run_one_by_one(
     scores: np.ndarray,
     questions: np.ndarray,
+    inputs: np.ndarray,
     tokens: np.ndarray,
     relevant: np.ndarray,
     plans: Sequence[Plan],
@@ -62,14 +64,14 @@ def run_one_by_one(
     Args:
         scores: As for ``run_grid``, like all others.
         questions: Likewise.
+        inputs: Likewise.
         tokens: Likewise.
         relevant: Likewise.
         plans: The settings.
         shares: Likewise.
     """
     run = np.cumsum(shares)
-    weights = [np.ones(len(scores)), tokens]
-    weights = [weight / np.bincount(questions, weight)[questions] for weight in weights]
+    weights = [weight / np.bincount(questions, weight)[questions] for weight in (inputs, tokens)]
     found = []
     for plan in plans:
         groups = batches(questions, plan.batch_size)

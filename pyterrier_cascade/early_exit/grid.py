@@ -37,6 +37,7 @@ class GridResult:
 def run_grid(
     scores: np.ndarray,
     questions: np.ndarray,
+    inputs: np.ndarray,
     tokens: np.ndarray,
     relevant: np.ndarray,
     plans: Sequence[Plan],
@@ -47,6 +48,7 @@ def run_grid(
     Args:
         scores: The score of each candidate at each head, candidates in the order of the input ``(n, n_heads)``.
         questions: The question of each candidate as a number, ascending ``(n,)``.
+        inputs: The number of inputs of each candidate ``(n,)``.
         tokens: The number of tokens of each candidate ``(n,)``.
         relevant: The rows of the relevant candidates, ascending ``(n_relevant,)``.
         plans: The settings: plans with the same layers and batch size, and one
@@ -58,23 +60,23 @@ def run_grid(
     number = {rule: i for i, rule in enumerate(distinct)}
     codes = np.array([[number[rule] for rule in setting] for setting in settings], dtype=np.int64)
     parts = slabs(questions, max(1, CELLS // len(settings)))
-    found = []
+    found, sizes_of = [], np.stack([inputs, tokens], 1)
     for part in parts:
         inside = relevant[slice(*np.searchsorted(relevant, [part.start, part.stop]))] - part.start
         groups = batches(questions[part], plans[0].batch_size)
         sizes = np.arange(np.bincount(groups - groups[0]).max() + 1)
         kept = np.array([rule.n_kept(sizes) for rule in distinct], dtype=np.int32)
-        found.append(_run_part(scores[part], questions[part], groups, tokens[part], inside, codes, kept, shares))
-    positions, exits, costs, token_costs = zip(*found, strict=True)
-    return GridResult(np.concatenate(positions, 1), np.concatenate(exits, 1), sum(costs), sum(token_costs))
+        found.append(_run_part(scores[part], questions[part], groups, sizes_of[part], inside, codes, kept, shares))
+    positions, exits, costs = zip(*found, strict=True)
+    return GridResult(np.concatenate(positions, 1), np.concatenate(exits, 1), *sum(costs).T)
 
 
-def _run_part(scores, questions, groups, tokens, relevant, codes, kept, shares):
+def _run_part(scores, questions, groups, weights, relevant, codes, kept, shares):
     by_group, by_question = _Segments(groups), _Segments(questions)
     alive = np.ones((1, len(scores)), dtype=bool)
     positions = np.zeros((1, len(relevant)), dtype=np.int32)
     exits = np.full((1, len(relevant)), len(shares) - 1, dtype=np.int8)
-    costs, token_costs = np.zeros((2, 1))
+    weights, costs = by_question.shares(weights), np.zeros((1, weights.shape[1]))
     setting_of = np.zeros(len(codes), dtype=np.int64)
     batched = by_group.n != by_question.n
     for head, share in enumerate(shares):
@@ -83,8 +85,7 @@ def _run_part(scores, questions, groups, tokens, relevant, codes, kept, shares):
         order = np.lexsort((*keys, groups))
         passing, before_this = alive[:, order], alive[:, relevant]
         counted, before, sizes = by_group.counted(passing)
-        costs = costs + share * by_question.mean_share(sizes, groups)
-        token_costs = token_costs + share * by_question.weighted_share(alive, tokens)
+        costs = costs + share * (alive @ weights)
         whole = np.lexsort((*keys, questions)) if batched else order
         last = head == len(shares) - 1
         if last or not batched:
@@ -113,8 +114,8 @@ def _run_part(scores, questions, groups, tokens, relevant, codes, kept, shares):
         leaves_here = before_this[prefix] & ~alive[:, relevant]
         positions = np.where(leaves_here, places, positions[prefix])
         exits = np.where(leaves_here, np.int8(head), exits[prefix])
-        costs, token_costs = costs[prefix], token_costs[prefix]
-    return positions[setting_of], exits[setting_of], costs[setting_of], token_costs[setting_of]
+        costs = costs[prefix]
+    return positions[setting_of], exits[setting_of], costs[setting_of]
 
 
 class _Segments:
@@ -160,17 +161,6 @@ class _Segments:
         segment = self.numbers[at]
         return counted[:, at] - before[:, segment] - 1, sizes[:, segment]
 
-    def mean_share(self, sizes: np.ndarray, groups: np.ndarray) -> np.ndarray:
-        """Returns the shares of all candidates that are left, summed over the segments ``(n_prefixes,)``.
-
-        Args:
-            sizes: How many are left of each group ``(n_prefixes, n_groups)``.
-            groups: The group of each candidate; groups are parts of segments.
-        """
-        first = np.cumsum(np.diff(groups, prepend=groups[:1]) != 0)[self.starts]
-        return (np.add.reduceat(sizes, first, axis=1) / self.sizes).sum(1)
-
-    def weighted_share(self, flags: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """Returns the shares of all weight that are left, summed over the segments ``(n_prefixes,)``."""
-        weights = weights / np.add.reduceat(weights, self.starts)[self.numbers]
-        return flags @ weights
+    def shares(self, weights: np.ndarray) -> np.ndarray:
+        """Returns the share that each row has of its segment's weights ``(n, n_weights)``."""
+        return weights / np.add.reduceat(weights, self.starts)[self.numbers]

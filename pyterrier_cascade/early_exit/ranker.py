@@ -15,6 +15,7 @@ from pyterrier_cascade.early_exit.pruning import survivors
 from pyterrier_cascade.ranker import Ranker
 
 if TYPE_CHECKING:
+    from pyterrier_cascade.early_exit.handover import Handover
     from pyterrier_cascade.early_exit.stage import Stage
     from pyterrier_cascade.early_exit.trace import Trace
 
@@ -74,7 +75,14 @@ class EarlyExitRanker(Ranker):
         """The name of the weights; rankers on the same weights have equal names."""
 
     @abstractmethod
-    def head_scores(self, frame: pd.DataFrame, blocks: frames.Blocks, plan: Plan, prune: bool = True) -> HeadScores:
+    def head_scores(
+        self,
+        frame: pd.DataFrame,
+        blocks: frames.Blocks,
+        plan: Plan,
+        prune: bool = True,
+        handover: "Handover | None" = None,
+    ) -> HeadScores:
         """Returns the candidates' scores at the heads of a plan.
 
         Args:
@@ -82,6 +90,7 @@ class EarlyExitRanker(Ranker):
             blocks: Its blocks.
             plan: The heads, and the rules between them.
             prune: Whether candidates are dropped on the way; without it all heads of the plan score all candidates.
+            handover: The states that a stage takes over and leaves; only where :attr:`reuses_encodings`.
         """
 
     @abstractmethod
@@ -108,7 +117,14 @@ class EarlyExitRanker(Ranker):
         """Returns the candidates as the policy ranks them."""
         return self.follow(frame, blocks, self.plan_now(), self.policy.exited)
 
-    def follow(self, frame: pd.DataFrame, blocks: frames.Blocks, plan: Plan, exited: str) -> pd.DataFrame:
+    def follow(
+        self,
+        frame: pd.DataFrame,
+        blocks: frames.Blocks,
+        plan: Plan,
+        exited: str,
+        handover: "Handover | None" = None,
+    ) -> pd.DataFrame:
         """Returns a frame's candidates ranked by a plan.
 
         Args:
@@ -116,8 +132,9 @@ class EarlyExitRanker(Ranker):
             blocks: Its blocks.
             plan: The heads, and the rules between them.
             exited: Whether candidates that leave early rank ``"below"`` the others, or are removed (``"drop"``).
+            handover: The states that a stage takes over and leaves.
         """
-        return self.ranked(frame, blocks, plan, self.head_scores(frame, blocks, plan), exited)
+        return self.ranked(frame, blocks, plan, self.head_scores(frame, blocks, plan, handover=handover), exited)
 
     def ranked(
         self, frame: pd.DataFrame, blocks: frames.Blocks, plan: Plan, found: HeadScores, exited: str

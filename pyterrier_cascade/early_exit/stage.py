@@ -8,6 +8,7 @@ import pyterrier as pt
 
 from pyterrier_cascade import frames
 from pyterrier_cascade.checks import check_choices, is_count
+from pyterrier_cascade.early_exit.handover import Handover, Mark
 from pyterrier_cascade.early_exit.policy import Plan
 from pyterrier_cascade.early_exit.pruning import survivors
 from pyterrier_cascade.early_exit.ranker import EarlyExitRanker
@@ -17,7 +18,7 @@ from pyterrier_cascade.early_exit.rules.fraction import ROUNDINGS, KeepFraction
 from pyterrier_cascade.ranker import HELP_URL
 
 MARK = "pyterrier_cascade"
-"""The attribute of a frame that names the ranker and the layer that judged it last, as long as pandas keeps it."""
+"""The attribute of a frame that holds a :class:`~pyterrier_cascade.early_exit.handover.Mark`, while pandas keeps it."""
 
 
 class FractionCutoff(pt.Transformer):
@@ -105,6 +106,11 @@ class _Pipeline(pt.Transformer):
         """Returns these parts with a cutoff behind them: ``% 20`` keeps 20 candidates, ``% 0.6`` keeps 60% of them."""
         return FusedStages(*self.parts, cutoff(kept, self.stages[-1].ranker.policy.rounding))
 
+    def __rshift__(self, right: pt.Transformer) -> pt.Transformer:
+        """Returns these parts and what follows, as one transformer where that is possible."""
+        fused = self.fuse_right(right)
+        return super().__rshift__(right) if fused is None else fused
+
     def fuse_right(self, right: pt.Transformer) -> "FusedStages | None":
         """Returns these parts and what follows as one transformer where that is possible, else None."""
         more = right.parts if isinstance(right, _Pipeline) else (right,)
@@ -132,8 +138,11 @@ class _Pipeline(pt.Transformer):
         if not len(inp):
             return ranker(inp)
         plan = self._plan(ranker)
-        found = ranker.follow(inp, frames.Blocks.of(inp), plan, "drop")
-        found.attrs[MARK] = (repr(ranker.weights), plan.layers[-1])
+        leaves = ranker.reuses_encodings and plan.layers[-1] < ranker.head_layers[-1]
+        handover = Handover(getattr(before, "left", None), leaves)
+        found = ranker.follow(inp, frames.Blocks.of(inp), plan, "drop", handover)
+        handover.warn(len(inp))
+        found.attrs[MARK] = Mark(repr(ranker.weights), plan.layers[-1], handover.left)
         return found
 
     def _plan(self, ranker: EarlyExitRanker) -> Plan:
@@ -158,9 +167,12 @@ class _Pipeline(pt.Transformer):
 class Stage(_Pipeline):
     """Ranks by the head after one layer; ``ranker[4]`` makes it.
 
-    Alone it runs all layers up to its own. ``%`` behind it takes a fraction or a number. In a pipeline with other
-    stages of its ranker, ``compile()`` fuses them: the layers below are run once then, and rows, scores and ranks are
-    the same.
+    ``%`` behind it takes a fraction or a number. Stages and cutoffs that are joined by ``>>`` become one transformer,
+    :class:`FusedStages`. Where another transformer stands before them or between them, as in ``bm25 >> ranker[4] % 0.6
+    >> ranker[12]``, each stage hands the states of its candidates to the next one along with its frame, so that no
+    layer is run twice. Up to 1 GB of states are handed over; candidates that find no room begin again at layer 1, with
+    a warning. ``compile()`` fuses the stages of such a pipeline too, and then nothing is handed over. Rows and scores
+    are always the same.
 
     Args:
         ranker: A cascade or a sequential reranker. A stage uses its weights and its ``rounding``; its alpha, counts,
@@ -203,7 +215,7 @@ class Stage(_Pipeline):
 
 
 class FusedStages(_Pipeline):
-    """Stages of one ranker with cutoffs between them, run as one transformer; ``%`` and ``compile()`` make it.
+    """Stages of one ranker with cutoffs between them, run as one transformer; ``%``, ``>>``, ``compile()`` make it.
 
     The parts are the pipeline's own objects: a setting that is changed there holds here.
 

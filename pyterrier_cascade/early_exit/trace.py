@@ -220,6 +220,11 @@ class Trace(pt.Artifact):
         return self._numbers("tokens", np.int32)
 
     @cached_property
+    def inputs(self) -> np.ndarray:
+        """The inputs of each candidate ``(n,)``; a long document may be several."""
+        return self._numbers("inputs", np.int32)
+
+    @cached_property
     def scores(self) -> np.ndarray:
         """The score of each candidate at each head ``(n, n_heads)``."""
         return self._numbers("scores", np.float32, len(self.layers))
@@ -280,7 +285,7 @@ class Trace(pt.Artifact):
             {"qid": self.qids[self.questions], "query": self.queries[self.questions], "docno": self.docnos}
         )
         run = layers_run(plan.layers, self.meta["reuses_encodings"])
-        found = HeadScores(np.arange(len(self)), self._pruned_scores(plan), self.tokens)
+        found = HeadScores(np.arange(len(self)), self._pruned_scores(plan), self.tokens, self.inputs)
         blocks = frames.Blocks.of(frame)
         return ranked_by(plan, found, frame, blocks, run, self.meta["full_layers"], policy.exited)
 

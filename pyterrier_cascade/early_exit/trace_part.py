@@ -26,7 +26,8 @@ class TracePart:
         sizes: The number of candidates of each question ``(n_questions,)``.
         docnos: The ids of the candidates.
         scores: The scores of the candidates at all heads ``(n, n_heads)``.
-        tokens: The number of tokens of each candidate ``(n,)``.
+        tokens: The number of tokens of each candidate, over all its inputs ``(n,)``.
+        inputs: The number of inputs of each candidate ``(n,)``; a long document may be several.
     """
 
     qids: Strings
@@ -37,6 +38,7 @@ class TracePart:
     docnos: Strings
     scores: np.ndarray
     tokens: np.ndarray
+    inputs: np.ndarray
 
     def write(self, folder: Path) -> None:
         """Writes the part's files into a folder."""
@@ -85,6 +87,7 @@ class PartScorer:
             Strings.pack(frame["docno"].astype(str).iloc[found.rows].tolist()),
             found.scores.astype(np.float32),
             found.tokens.astype(np.int32),
+            np.broadcast_to(found.inputs, len(frame)).astype(np.int32),
         )
 
 

@@ -1,6 +1,7 @@
 """The engine: it runs inputs through spans of layers, and after each head a rule decides which inputs go on."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -20,6 +21,30 @@ It returns the numbers of the inputs that go on.
 """
 
 
+@dataclass(frozen=True)
+class Begun:
+    """The states with which inputs begin whose first spans an earlier run has computed.
+
+    Attributes:
+        spans: The number of these spans.
+        states: The states behind them, of inputs in one or several groups.
+        group: The number of the group that holds each input's states; -1 for inputs that begin with their tokens,
+            ``(n_inputs,)``.
+        numbers: The number of each input in its group, ``(n_inputs,)``.
+    """
+
+    spans: int
+    states: Sequence[WaveStates]
+    group: np.ndarray
+    numbers: np.ndarray
+
+    def fill(self, states: WaveStates, rows: np.ndarray) -> None:
+        """Copies the states of some inputs, all of which have begun, to where a run reads them."""
+        for group in np.unique(self.group[rows]):
+            mine = rows[self.group[rows] == group]
+            states.take(mine, self.states[group], self.numbers[mine])
+
+
 def run(
     executor: Executor,
     pairs: TokenPairs,
@@ -28,6 +53,8 @@ def run(
     stops: Sequence[int] | None = None,
     budget: int | None = None,
     progress: Callable[[int], object] = lambda n_done: None,
+    begun: Begun | None = None,
+    leave: Callable[[np.ndarray, WaveStates], object] | None = None,
 ) -> np.ndarray:
     """Returns the score of each input at each head, ``(n_inputs, n_heads)``, NaN at heads that the input did not reach.
 
@@ -44,6 +71,9 @@ def run(
             where the last inputs end; all heads unless given.
         budget: The most tokens of a chunk; the executor's own number unless given.
         progress: Called with the number of inputs that have just been finished.
+        begun: The states with which some inputs begin, before the first stop. Only with ``keep``.
+        leave: Called with the numbers of the inputs that go on after the last stop, and with the states of their wave,
+            which it may copy. ``keep`` is called at the last stop too then. Only with ``keep``.
     """
     n_inputs, n_heads = len(pairs.lengths), len(executor.heads)
     stops = range(n_heads) if stops is None else stops
@@ -69,6 +99,10 @@ def run(
         for wave in waves(pairs.lengths, groups, limit):
             states = WaveStates(pairs, wave, executor.width, executor.dtype, executor.device)
             rows, reached = wave, 0
+            if begun is not None:
+                fresh, reached = begun.group[wave] < 0, begun.spans
+                stage(range(reached), wave[fresh], states)
+                begun.fill(states, wave[~fresh])
             for number, stop in enumerate(stops):
                 stage(range(reached, stop + 1), rows, states)
                 judged, reached = scores[rows, stop], stop + 1
@@ -82,6 +116,8 @@ def run(
                     survivors = keep(number, rows, judged)
                     progress(len(rows) - len(survivors))
                     rows = survivors
+            if leave is not None:
+                leave(keep(len(stops) - 1, rows, judged), states)
     return scores
 
 

@@ -37,6 +37,16 @@ class TokenPairs:
         """The number of each input's first token, ``(n_inputs,)``."""
         return np.cumsum(self.lengths) - self.lengths
 
+    @cached_property
+    def first_inputs(self) -> np.ndarray:
+        """The number of each pair's first input, ``(n_pairs,)``."""
+        return np.flatnonzero(np.diff(self.owner, prepend=-1))
+
+    @cached_property
+    def sizes(self) -> tuple[np.ndarray, np.ndarray]:
+        """The number of inputs of each pair, and of their tokens, each ``(n_pairs,)``."""
+        return np.diff(self.first_inputs, append=len(self.owner)), np.add.reduceat(self.lengths, self.first_inputs)
+
     def select(self, rows: np.ndarray) -> "TokenPairs":
         """Returns the inputs of some numbers, ``(n,)``, in their order."""
         tokens = runs(self.starts[rows], self.lengths[rows])
@@ -90,11 +100,15 @@ def tokenize(
         columns = ([column[row] for row in rows] for column in (queries, texts))
         part = _tokenized(tokenizer, *columns, max_length=max_length, stride=stride, passages=passages)
         parts.append(dataclasses.replace(part, owner=rows[part.owner]))
-    return parts[0] if len(parts) == 1 else _together(parts)
+    return parts[0] if len(parts) == 1 else together(parts)
 
 
-def _together(parts: list[TokenPairs]) -> TokenPairs:
-    """Returns the inputs of several parts in the order of their pairs."""
+def together(parts: Sequence[TokenPairs]) -> TokenPairs:
+    """Returns the inputs of several parts in the order of their pairs.
+
+    Args:
+        parts: The parts; the inputs of a pair are all in one of them.
+    """
     columns = {name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns}
     lengths, owner = (np.concatenate([getattr(part, name) for part in parts]) for name in ("lengths", "owner"))
     return TokenPairs(columns, lengths, owner, parts[0].pad).select(np.argsort(owner, kind="stable"))

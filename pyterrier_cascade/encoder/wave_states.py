@@ -52,5 +52,31 @@ class WaveStates:
         else:
             self._states.index_copy_(0, self._places(rows), layout.pack(states))
 
+    def take(self, rows: np.ndarray, others: "WaveStates", theirs: np.ndarray) -> None:
+        """Copies the states of some inputs of other states.
+
+        Args:
+            rows: The numbers of the inputs here.
+            others: The other states, of inputs of the same lengths.
+            theirs: The numbers of the same inputs there.
+        """
+        self._states.index_copy_(0, self._places(rows), others._states.index_select(0, others._places(theirs)))
+
+    def copied(self, pairs: TokenPairs, rows: np.ndarray) -> "WaveStates":
+        """Returns a copy of the states of some inputs.
+
+        Args:
+            pairs: These inputs alone.
+            rows: Their numbers here.
+        """
+        every, states = np.arange(len(rows)), self._states
+        copy = WaveStates(pairs, every, states.shape[1], states.dtype, states.device)
+        copy.take(every, self, rows)
+        return copy
+
+    def size(self, rows: np.ndarray) -> np.ndarray:
+        """Returns the bytes of the states of some inputs, ``(n,)``."""
+        return self._lengths[rows] * self._states.shape[1] * self._states.element_size()
+
     def _places(self, rows: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(runs(self._starts[rows], self._lengths[rows])).to(self._states.device)
