@@ -38,7 +38,7 @@ class Begun:
     group: np.ndarray
     numbers: np.ndarray
 
-    def fill(self, states: WaveStates, rows: np.ndarray) -> None:
+    def fill(self, rows: np.ndarray, states: WaveStates) -> None:
         """Copies the states of some inputs, all of which have begun, to where a run reads them."""
         for group in np.unique(self.group[rows]):
             mine = rows[self.group[rows] == group]
@@ -92,6 +92,10 @@ def run(
             if found:
                 scores[np.concatenate(parts), spans.start : spans.stop] = torch.cat(found, 1).cpu().numpy().T
 
+        def copy(work: Callable[[np.ndarray, WaveStates], object], rows: np.ndarray, states: WaveStates) -> None:
+            # Like all computation on a CPU, copies run in a worker: torch's threads of the calling thread stay asleep.
+            list(pool.map(lambda rows: work(rows, states), [rows]))
+
         if keep is None:
             stage(range(stops[-1] + 1), np.arange(n_inputs), None)
             return scores
@@ -102,7 +106,7 @@ def run(
             if begun is not None:
                 fresh, reached = begun.group[wave] < 0, begun.spans
                 stage(range(reached), wave[fresh], states)
-                begun.fill(states, wave[~fresh])
+                copy(begun.fill, wave[~fresh], states)
             for number, stop in enumerate(stops):
                 stage(range(reached, stop + 1), rows, states)
                 judged, reached = scores[rows, stop], stop + 1
@@ -117,7 +121,7 @@ def run(
                     progress(len(rows) - len(survivors))
                     rows = survivors
             if leave is not None:
-                leave(keep(len(stops) - 1, rows, judged), states)
+                copy(leave, keep(len(stops) - 1, rows, judged), states)
     return scores
 
 
