@@ -1,5 +1,6 @@
 """A cascade written as a pipeline, ``ranker[4] % 0.6 >> ranker[6] % 20 >> ranker[12]``, and its compiled form."""
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -154,6 +155,9 @@ class _Pipeline(pt.Transformer):
             else:
                 rules[-1].append(KeepCount(part.k) if isinstance(part, pt.RankCutoff) else part.rule())
         heads = ranker.head_layers
+        for before, after in itertools.pairwise(self.stages):
+            # Stages of equal rankers were fused, and one of the two may have been trained since.
+            _check_order(repr(before.ranker.weights), before.layer, after)
         for stage in self.stages:
             if stage.layer not in heads:
                 raise ValueError(f"there is no stage {stage.layer}: {ranker!r} has heads at layers {heads}")

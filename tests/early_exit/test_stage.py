@@ -16,9 +16,12 @@ from pandas.testing import assert_frame_equal
 from pyterrier.testing import transformer_test_class
 
 from pyterrier_cascade import Cascade, CrossEncoder, FractionCutoff, RelativeCost, SequentialReranker
-from pyterrier_cascade.early_exit.stage import FusedStages
+from pyterrier_cascade.early_exit.stage import FusedStages, Stage
 from tests import tiny
 from tests.lists import candidates
+
+NOTHING = pt.apply.generic(lambda frame: frame, transform_outputs=lambda columns: columns)
+"""A transformer in front, behind which PyTerrier joins stages by itself and does not fuse them."""
 
 COSTS = ["q_cost", "q_cost_full", "q_token_cost", "q_token_cost_full"]
 
@@ -32,24 +35,45 @@ TestFused = transformer_test_class(lambda: _stage() % 0.5)
 
 
 def same(one: pd.DataFrame, two: pd.DataFrame) -> None:
-    """Costs aside: those of stages that are not fused are higher."""
+    """Costs are sums of whole numbers and are equal."""
+    assert_frame_equal(one[COSTS], two[COSTS], check_exact=True)
     assert_frame_equal(one.drop(columns=COSTS), two.drop(columns=COSTS), check_exact=False, atol=2e-6, rtol=0)
 
 
 def test_compiled_it_is_one(cascade):
-    pipeline = cascade[2] % 0.6 >> cascade[3] % 5 % np.int64(4) >> cascade[6]
-    fused = pipeline.compile()
+    pipeline = NOTHING >> cascade[2] % 0.6 >> cascade[3] % 5 % np.int64(4) >> cascade[6]
+    assert [type(part) for part in pipeline][1:] == [FusedStages, FusedStages, Stage]
+    fused = (cascade[2] % 0.6 >> cascade[3] % 5 % np.int64(4) >> cascade[6]).compile()
     assert isinstance(fused, FusedStages) and len(fused.parts) == 6
     frame = candidates([20, 3, 1, 8])
     same(pipeline(frame), fused(frame))
     out = fused(frame)
     assert out.groupby("qid").size().to_dict() == {"q0": 4, "q1": 2, "q2": 1, "q3": 4}
     assert out["exit_layer"].unique().tolist() == [6]
-    # 20 run 2 layers, 12 one more, 4 the other three; unfused they run 2, 3 and 6.
+    # 20 run 2 layers, 12 one more, 4 the other three.
     assert out.loc[out["qid"] == "q0", "q_cost"].unique().tolist() == [20 * 2 + 12 + 4 * 3]
-    unfused = pipeline(frame)
-    assert unfused.loc[unfused["qid"] == "q0", "q_cost"].unique().tolist() == [20 * 2 + 12 * 3 + 4 * 6]
-    assert unfused.loc[unfused["qid"] == "q0", "q_cost_full"].unique().tolist() == [20 * 6]
+    assert out.loc[out["qid"] == "q0", "q_cost_full"].unique().tolist() == [20 * 6]
+
+
+def test_joined_they_are_one(cascade):
+    pipeline = cascade[2] % 0.6 >> cascade[3] % 5 % np.int64(4) >> (cascade[4] >> pt.RankCutoff(3) >> cascade[6])
+    assert isinstance(pipeline, FusedStages) and len(pipeline.parts) == 8
+    compiled = (NOTHING >> cascade[2] % 0.6 >> cascade[3] % 5 % 4 >> cascade[4] % 3 >> cascade[6]).compile()
+    assert isinstance(compiled, pt.Compose) and compiled[1] == pipeline
+    assert isinstance(cascade[2] % 0.6 >> OTHERS[0], pt.Compose)
+    assert isinstance(cascade[2] % 0.6 >> cascade(max_length=32)[6], pt.Compose)
+
+
+def test_stages_that_were_joined_when_their_models_were_equal(saved):
+    one, two = Cascade.from_pretrained(saved), Cascade.from_pretrained(saved)
+    pipeline = one[2] % 5 >> two[6]
+    assert isinstance(pipeline, FusedStages) and len(pipeline(candidates([9]))) == 5
+    two.model.fitted = "0123456789"
+    message = (
+        f"stages of two models in one pipeline: layer 2 of {saved!r}, then layer 6 of {saved!r} fitted to 01234567;"
+    )
+    with pytest.raises(ValueError, match=re.escape(message)):
+        pipeline(candidates([9]))
 
 
 def test_stages_are_the_cascade_with_drop(cascade):
@@ -74,7 +98,7 @@ def test_any_mix_of_stages_compiles_to_the_same(shared_cascade, data):
             steps.append(data.draw(st.sampled_from(OTHERS)))
     before = data.draw(st.sampled_from([[], [pt.RankCutoff(7)], [FractionCutoff(0.5)]]))
     after = data.draw(st.sampled_from([[], [OTHERS[0]], [pt.RankCutoff(3)]]))
-    pipeline = pt.Transformer.identity()
+    pipeline = data.draw(st.sampled_from([NOTHING, pt.Transformer.identity()]))
     for step in [*before, *steps, *after]:
         pipeline = pipeline >> step
     sizes = data.draw(st.lists(st.integers(1, 14), min_size=1, max_size=4))
@@ -205,7 +229,10 @@ def test_two_models_are_refused(saved, encoder, tmp_path):
         f"stages of two models in one pipeline: layer 2 of {saved!r}, then layer 6 of {encoder!r}; "
         "take all stages of one, or rerank by the second model as a whole"
     )
-    for pipeline in (one[2] % 5 >> two[6], one[2] >> two[6]):
+    for first in (one[2] % 5, one[2]):
+        with pytest.raises(ValueError, match=message):
+            first >> two[6]
+        pipeline = NOTHING >> first >> two[6]
         with pytest.raises(ValueError, match=message):
             pipeline.compile()
         with pytest.raises(ValueError, match=message):
@@ -214,8 +241,10 @@ def test_two_models_are_refused(saved, encoder, tmp_path):
 
 @pytest.mark.parametrize("layers", [(6, 4), (4, 4)])
 def test_stages_that_go_down_are_refused(cascade, layers):
-    pipeline = cascade[layers[0]] % 5 >> cascade[layers[1]]
+    pipeline = NOTHING >> cascade[layers[0]] % 5 >> cascade[layers[1]]
     message = re.escape(f"stages must go up, but layer 4 follows layer {layers[0]}; order them by their layers")
+    with pytest.raises(ValueError, match=message):
+        cascade[layers[0]] % 5 >> cascade[layers[1]]
     with pytest.raises(ValueError, match=message):
         pipeline.compile()
     with pytest.raises(ValueError, match=message):
@@ -271,8 +300,10 @@ def test_cutoffs_that_cannot_be(cascade, kept):
 def test_a_sequential_reranker_has_stages_too(tmp_path):
     models = [CrossEncoder.from_pretrained(tiny.save(tmp_path / str(n), layers=n, seed=n)) for n in (2, 4)]
     sequential = SequentialReranker(models)
-    pipeline = sequential[2] % 0.5 >> sequential[4]
-    fused = pipeline.compile()
+    fused = sequential[2] % 0.5 >> sequential[4]
     assert isinstance(fused, FusedStages)
     frame = candidates([12, 5])
-    assert_frame_equal(pipeline(frame), fused(frame), atol=2e-6)
+    out = fused(frame)
+    same((NOTHING >> sequential[2] % 0.5 >> sequential[4])(frame), out)
+    # Every model reads its candidates from the text.
+    assert out.groupby("qid")["q_cost"].first().to_dict() == {"q0": 12 * 2 + 6 * 4, "q1": 5 * 2 + 3 * 4}
