@@ -187,3 +187,36 @@ def test_memory_does_not_grow_with_the_number_of_queries(encoder, monkeypatch):
         pairs, groups = spans.inputs([10] * 20 * n_queries), np.repeat(np.arange(n_queries), 20)
         engine.run(spans.executor(encoder("bert")), pairs, groups, best(0.5, groups))
     assert max(most) <= 1_000 and len(most) == 2 + 8
+
+
+@pytest.mark.parametrize("wave_bytes", [5_000, 10**8])
+@pytest.mark.parametrize("n_fresh", [0, 7, 30])
+def test_inputs_go_on_from_states_that_an_earlier_run_left(encoder, monkeypatch, wave_bytes, n_fresh):
+    """Some inputs begin with states after the first span, in another order and other waves; the others from tokens."""
+    monkeypatch.setattr(engine, "WAVE_BYTES", wave_bytes)
+    lengths, made = np.random.default_rng(3).integers(2, 40, 30), spans.executor(encoder("bert"))
+    pairs, groups, left = spans.inputs(lengths), np.arange(30) % 4, []
+    whole = engine.run(made, pairs)
+
+    def everyone(head, rows, scores):
+        return rows
+
+    def leave(rows, states):
+        left.append((rows, states.copied(pairs.select(rows), rows)))
+
+    engine.run(made, pairs, groups, best(0.5, groups), stops=[0], leave=leave)
+    kept = np.sort(np.concatenate([rows for rows, _ in left]))
+    assert kept.tolist() == np.sort(best(0.5, groups)(0, np.arange(30), whole[:, 0])).tolist()
+    left.clear()
+    engine.run(made, pairs, groups, everyone, stops=[0], leave=leave)
+    place, number = np.full(30, -1), np.zeros(30, int)
+    for piece, (rows, _) in enumerate(left):
+        place[rows], number[rows] = piece, np.arange(len(rows))
+    order = np.random.default_rng(4).permutation(30)
+    place[order[:n_fresh]] = -1
+    begun = engine.Begun(1, [states for _, states in left], place[order], number[order])
+    seen, run = [], made.run
+    made.run = lambda spans, *more: seen.append((spans.start, len(more[1]))) or run(spans, *more)
+    got = engine.run(made, pairs.select(order), groups[order] // 2, everyone, stops=[1, 2], begun=begun)
+    np.testing.assert_allclose(got[:, 1:], whole[order, 1:], atol=1e-5, rtol=0)
+    assert [sum(n for start, n in seen if start == one) for one in (0, 1, 2)] == [n_fresh, 30, 30]
