@@ -31,6 +31,7 @@ def drawn_trace(sizes, layers=(2, 4, 6), noise: float = 1.0, seed: int = 0, ties
         docnos=Strings.pack([f"d{number}" for number in range(n)]),
         scores=scores,
         tokens=rng.integers(5, 60, n).astype(np.int32),
+        inputs=rng.integers(1, 4, n).astype(np.int32),
     )
     meta = {"ranker": "drawn", "fingerprint": "drawn", "layers": list(layers), "full_layers": 6}
     trace = Trace._in_memory(KIND | meta | {"reuses_encodings": True})

@@ -195,8 +195,8 @@ class Cascade(EarlyExitRanker, PairRanker):
         n_others = len(found) - [one.fingerprint for one in found].count(self.fingerprint()) if found else 0
         if n_others:
             warn_user(
-                f"{n_others} of {len(found)} certificates are for another max_length, engine, precision, text_field or "
-                "calibration than this ranker has, and do not hold for it"
+                f"{n_others} of {len(found)} certificates are for another max_length, passages, engine, precision, "
+                "text_field or calibration than this ranker has, and do not hold for it"
             )
         return found
 

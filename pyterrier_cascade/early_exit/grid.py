@@ -85,7 +85,8 @@ def _run_part(scores, questions, groups, weights, relevant, codes, kept, shares)
         order = np.lexsort((*keys, groups))
         passing, before_this = alive[:, order], alive[:, relevant]
         counted, before, sizes = by_group.counted(passing)
-        costs = costs + share * (alive @ weights)
+        # Rounded, so that shares that add up to whole questions are whole numbers.
+        costs = costs + share * (alive @ weights).round(9)
         whole = np.lexsort((*keys, questions)) if batched else order
         last = head == len(shares) - 1
         if last or not batched:

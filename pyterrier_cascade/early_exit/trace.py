@@ -25,7 +25,7 @@ from pyterrier_cascade.pair_ranker import ROWS
 from pyterrier_cascade.store.publish import publish_file, publishing_folder, sweep
 
 META = "pt_meta.json"
-KIND = {"type": "cascade_trace", "format": "npy", "package_hint": "pyterrier_cascade", "version": 3}
+KIND = {"type": "cascade_trace", "format": "npy", "package_hint": "pyterrier_cascade", "version": 4}
 
 
 class Trace(pt.Artifact):

@@ -85,6 +85,8 @@ def test_a_certificate_of_other_weights_or_settings_is_refused(cascade, certific
 
 def test_a_certificate_for_other_settings_does_not_hold(kept, certificate):
     loaded = Cascade.from_pretrained(kept, max_length=16)
-    message = "1 of 1 certificates are for another max_length, engine, precision, text_field or calibration than"
+    message = (
+        "1 of 1 certificates are for another max_length, passages, engine, precision, text_field or calibration than"
+    )
     with pytest.warns(UserWarning, match=message):
         assert loaded.certificates == [certificate]

@@ -91,7 +91,13 @@ def test_a_trace_says_what_the_model_says(cascade, tmp_path):
     trace = ranker.trace(frame, str(tmp_path / "trace"))
     assert trace.inputs.max() > 4 and trace.inputs.dtype == np.int32
     columns = [name for name in trace.results().columns if name != "score"]
-    for settings in ({"alpha": 0.5}, {"counts": (6, 4, 3, 1), "exited": "drop"}, {"alpha": 0.3, "batch_size": 5}):
+    some = [
+        {"alpha": 0.5},
+        {"counts": (6, 4, 3, 1), "exited": "drop"},
+        {"alpha": 0.3, "batch_size": 5},
+        {"margin": 1.0},
+    ]
+    for settings in some:
         assert_frame_equal(trace.results(**settings)[columns], ranker(**settings)(frame)[columns])
     qrels = frame[["qid", "docno"]].assign(label=(frame["rank"] == 1).astype(int).to_numpy())
     found = trace.sweep(qrels, [AP, RelativeTokenCost], alphas=[0.0, 0.5]).frame
