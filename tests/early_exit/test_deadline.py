@@ -253,7 +253,8 @@ def test_a_deadline_that_is_no_time(value):
 
 
 @pytest.mark.parametrize(
-    "other", [{"alpha": 0.4}, {"alpha": (0.5, 0)}, {"counts": (5, 2)}, {"margin": 0.0}, {"batch_size": 8}, {"passages": "max"}],
+    "other",
+    [{"alpha": 0.4}, {"alpha": (0.5, 0)}, {"counts": (5, 2)}, {"margin": 0.0}, {"batch_size": 8}, {"passages": "max"}],
 )
 def test_a_deadline_excludes_other_rules(other):
     ((name, value),) = other.items()
