@@ -34,9 +34,9 @@ class Distillation(KnownSettings):
     epochs: int = 30
     patience: int = 5
     learning_rate: float = 1e-3
-    candidates_per_batch: int = 512
+    candidates_per_batch: int = 128
     lists: float = 1.0
-    sharpness: float = 3.0
+    sharpness: float = 1.0
     held_out: float = 0.2
     seed: int = 0
 

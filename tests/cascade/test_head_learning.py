@@ -42,7 +42,7 @@ def test_a_head_learns_whatever_the_scale_of_states_and_scores():
     questions = np.repeat(np.arange(200), 10)
     held = np.repeat(split(200, Distillation()), 10)
     head = fresh_head(CascadeConfig(head_width=32, outputs=1, pooling="cls"), 8).eval()
-    found = learn_head(head, lambda rows: states[rows], target, questions, held, Distillation(candidates_per_batch=64))
+    found = learn_head(head, lambda rows: states[rows], target, questions, held, Distillation())
     # The head itself takes raw states and gives raw scores.
     with torch.no_grad():
         np.testing.assert_allclose(head(torch.from_numpy(states))[:, 0].numpy(), found, rtol=1e-6)
