@@ -386,8 +386,8 @@ class Cascade(EarlyExitRanker, PairRanker):
 
         The encoder and the last head stay as they are, bit for bit. One pass of the encoder reads the states of all
         candidates; then each head learns in seconds. :attr:`history` says how well each head agrees with the last one
-        on questions that were held out: correlation of scores, share of equal first answers, and NDCG@10 against the
-        last one's ranking. The cascade remembers the queries by hash, because they can certify nothing.
+        on questions that were held out: correlation of scores, share of equal first answers, and NDCG of the first ten
+        against the last one's ranking. The cascade remembers the queries by hash, because they can certify nothing.
 
         Args:
             candidates: A results frame with texts, of some hundred queries or more like those to come.
