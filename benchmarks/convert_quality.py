@@ -144,7 +144,11 @@ def prompted(source: Path, folder: Path) -> None:
     )
     model = transformers.AutoModelForSequenceClassification.from_pretrained(source, dtype=torch.float32)
     model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    # BERT's own class of tokenizers would make its usual pairs again when it is loaded.
+    names = ("unk_token", "sep_token", "pad_token", "cls_token", "mask_token", "model_input_names")
+    kept = {name: getattr(tokenizer, name) for name in names} | {"model_max_length": 512}
+    plain = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer.backend_tokenizer, **kept)
+    plain.save_pretrained(folder)
 
 
 def cascade_of(options: argparse.Namespace) -> Cascade:
@@ -262,7 +266,9 @@ def measure(options: argparse.Namespace) -> None:
 
 def settings_of(options: argparse.Namespace, heads: Heads, name: str) -> Iterator[dict]:
     """Yields quality and cost on the test queries of a set for each head, some alphas, and what was chosen for it."""
-    test, judged, wanted = heads.trace(options, name, "test"), qrels(name), MEASURES[name]
+    test, wanted = heads.trace(options, name, "test"), MEASURES[name]
+    judged = qrels(name)
+    judged = judged[judged["qid"].isin(test.qids)]
     first, top = FirstAnswerLost(), TopLost(10, 0.9)
     for place, layer in enumerate(test.layers):
         correlation, same, gain = agreement(test.scores[:, place], test.scores[:, -1], test.questions)
