@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from pyterrier_cascade.cascade.ranker import Cascade
 
 AUTO = "auto"
+PART_BYTES = 200_000_000
+"""The most bytes of states that are in memory at once, about."""
 
 
 @dataclass(frozen=True)
@@ -193,7 +195,8 @@ def read_states(
     rows = frames.ranking(candidates, blocks, np.zeros(len(candidates)))
     parts = []
     with pt.tqdm(total=len(rows), desc="states", unit="pair", disable=not ranker.verbose) as bar:
-        for number, part in enumerate(slabs(blocks.codes[rows], ROWS)):
+        width = 2 * model.encoder_config.hidden_size * np.dtype(np.float32).itemsize
+        for number, part in enumerate(slabs(blocks.codes[rows], min(ROWS, PART_BYTES // (width * len(layers))))):
             frame, questions = candidates.iloc[rows[part]], blocks.codes[rows[part]]
             words = f"{ranker.fingerprint()} {layers} {frames.digest([frame], ranker.text_field, questions.tolist())}"
             parts.append(folder / f"{number:05d}-{hashlib.sha256(words.encode()).hexdigest()[:16]}")

@@ -191,7 +191,7 @@ def test_nothing_is_overwritten(refused, tiny_bert, files, tmp_path):
 @pytest.mark.parametrize("name", ["alpha=0.5", "exited=drop", "plan=1,3"])
 def test_a_policy_is_no_setting_of_a_training(refused, encoder, files, tmp_path, name):
     said = refused("train", "cascade", "--model", encoder, *files, "--output", tmp_path / "out", "--with", name)
-    assert said.startswith(f"--with has no {name.partition('=')[0]!r}; there are device")
+    assert said.startswith(f"--with has no {name.partition('=')[0]!r}; there are deadline_ms, device")
 
 
 @pytest.mark.parametrize(

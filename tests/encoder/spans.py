@@ -17,17 +17,17 @@ RAGGED = [3, 40, 40, 7, 1, 25, 2, 26, 27, 90]
 class Sum(nn.Module):
     """A head whose scores can be computed by hand from the states."""
 
-    def __init__(self):
+    def __init__(self, width: int = 32):
         super().__init__()
-        self.map = nn.Linear(32, 1, bias=False)
-        self.map.weight.data = torch.linspace(-1, 1, 32)[None]
+        self.map = nn.Linear(width, 1, bias=False)
+        self.map.weight.data = torch.linspace(-1, 1, width)[None]
 
     def forward(self, pooled):
         return self.map(pooled)[:, 0]
 
 
 def heads(pooling: str = "mean_nocls", layers=LAYERS) -> list[Head]:
-    return [Head(layer, pooling, Sum()) for layer in layers]
+    return [Head(layer, pooling, Sum(64 if pooling == "mean_cls" else 32)) for layer in layers]
 
 
 def executor(encoder, pooling: str = "mean_nocls", precision: str = "fp32", **attributes) -> TorchExecutor:
@@ -64,8 +64,9 @@ def reference(encoder, pairs: TokenPairs, pooling: str, layers=LAYERS) -> np.nda
             "cls": lambda s=states: s[:, 0],
             "mean": lambda s=states, r=real: mean(s, r, 0),
             "mean_nocls": lambda s=states, r=real: mean(s, r, 1),
+            "mean_cls": lambda s=states, r=real: torch.cat([mean(s, r, 0), s[:, 0]], 1),
         }[pooling]()
-        found.append((pooled @ torch.linspace(-1, 1, 32)).numpy())
+        found.append((pooled @ torch.linspace(-1, 1, pooled.shape[1])).numpy())
     setattr(stack, name, every)
     return np.stack(found, 1)
 

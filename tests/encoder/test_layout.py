@@ -27,7 +27,7 @@ def test_layouts_spread_and_pack():
 
 
 def test_pooling_by_hand():
-    """CT-10: the mean of all symbols but the first, of all, or the first."""
+    """CT-10: the mean of all symbols but the first, of all, or the first; and the last two side by side."""
     states = torch.tensor([[1.0], [5.0], [2.0], [4.0], [9.0]])
     lengths = np.array([2, 3])
     for layout, hidden in (
@@ -35,7 +35,7 @@ def test_pooling_by_hand():
         (Padded.of(lengths, CPU), Padded.of(lengths, CPU).spread(states)),
     ):
         got = {pooling: layout.pooled(hidden, pooling).flatten().tolist() for pooling in POOLINGS}
-        assert got == {"mean_nocls": [5, 6.5], "mean": [3, 5], "cls": [1, 2]}
+        assert got == {"mean_nocls": [5, 6.5], "mean": [3, 5], "cls": [1, 2], "mean_cls": [3, 1, 5, 2]}
 
 
 @pytest.mark.parametrize("window", [None, 2])
