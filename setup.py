@@ -13,7 +13,10 @@ DOCS = ["sphinx>=7.3", "furo"]
 RAY = ["ray", "pyterrier-alpha[parallel]"]
 CHECKS = ["ruff", "mypy", "build", "setuptools>=68"]
 NOTEBOOKS = ["nbclient", "ipykernel"]
-TEST = [*DEMO, *OPENVINO, *DOCS, *RAY, *CHECKS, *NOTEBOOKS, "pytest", "pytest-xdist", "hypothesis", "pyjnius>=1.4.2"]
+# Cross-encoders of sentence-transformers are converted; the package itself does not need it.
+PEERS = ["sentence-transformers>=5"]
+RUNNERS = ["pytest", "pytest-xdist", "hypothesis", "pyjnius>=1.4.2"]
+TEST = [*DEMO, *OPENVINO, *DOCS, *RAY, *CHECKS, *NOTEBOOKS, *PEERS, *RUNNERS]
 
 setup(
     name="pyterrier_cascade",

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import torch
 import transformers
+from sentence_transformers import CrossEncoder as Theirs
 
 from pyterrier_cascade import Cascade, CrossEncoder, Training
 from tests import lists, tiny
@@ -27,13 +28,12 @@ def classifier(tmp_path_factory) -> str:
 @pytest.mark.parametrize("outputs", [1, 2])
 @pytest.mark.parametrize("family", tiny.FAMILIES)
 def test_scores_are_those_of_the_cross_encoder_and_of_sentence_transformers(family, outputs, candidates, tmp_path):
-    theirs = pytest.importorskip("sentence_transformers")
     folder = tiny.save(tmp_path / "model", family, layers=4, outputs=outputs)
     found = Cascade.from_cross_encoder(folder)(candidates)
     ours = CrossEncoder.from_pretrained(folder)(candidates)
     pd.testing.assert_frame_equal(found[ours.columns], ours)
     pairs = list(zip(found["query"], found["text"], strict=True))
-    model = theirs.CrossEncoder(folder, device="cpu")
+    model = Theirs(folder, device="cpu")
     logits = model.predict(pairs, activation_fn=torch.nn.Identity())
     wanted = logits if outputs == 1 else logits[:, 1] - logits[:, 0]
     np.testing.assert_allclose(found["score"], wanted, atol=1e-5)
