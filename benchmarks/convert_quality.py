@@ -286,8 +286,9 @@ def settings_of(options: argparse.Namespace, heads: Heads, name: str) -> Iterato
     # The 22 topics of DL19 can neither certify nor choose: what is chosen there is chosen in hindsight.
     choose = heads.trace(options, name, "choose") if "choose" in lists_of(name) else test
     if choose is not test:
-        certificate = choose.certify(first)
-        yield row("certified", certificate.settings, promised=certificate.at_most)
+        for kind, policies in (("", None), (" margins", margins(choose))):
+            certificate = choose.certify(first, settings=policies)
+            yield row(f"certified{kind}", certificate.settings, promised=certificate.at_most)
     # Margins against alphas: the cheapest of each kind that loses as little on the queries of choice.
     for kind, policies in (("alphas", alphas(len(test.layers) - 1)), ("margins", margins(choose))):
         for risk_name, risk in (("first answers", first), ("top ten", top)):
