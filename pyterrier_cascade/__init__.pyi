@@ -11,12 +11,13 @@ from pyterrier_cascade.dcbert.settings import DCBertTraining as DCBertTraining
 from pyterrier_cascade.dcbert.supervision import answer_qrels as answer_qrels
 from pyterrier_cascade.dcbert.supervision import sampled_negatives as sampled_negatives
 from pyterrier_cascade.early_exit.certificate import Certificate as Certificate
+from pyterrier_cascade.early_exit.cutoff import FractionCutoff as FractionCutoff
+from pyterrier_cascade.early_exit.cutoff import MarginCutoff as MarginCutoff
 from pyterrier_cascade.early_exit.plots import river as river
 from pyterrier_cascade.early_exit.reliability import reliability as reliability
 from pyterrier_cascade.early_exit.risks import FirstAnswerLost as FirstAnswerLost
 from pyterrier_cascade.early_exit.risks import RankingLoss as RankingLoss
 from pyterrier_cascade.early_exit.risks import TopLost as TopLost
-from pyterrier_cascade.early_exit.stage import FractionCutoff as FractionCutoff
 from pyterrier_cascade.early_exit.trace import Trace as Trace
 from pyterrier_cascade.hierarchical.model import HierarchicalArchitecture as HierarchicalArchitecture
 from pyterrier_cascade.hierarchical.ranker import HierarchicalRanker as HierarchicalRanker

@@ -187,7 +187,7 @@ class EarlyExitRanker(Ranker):
 
     def __mod__(self, kept: float):
         """Returns this ranker with a cutoff behind it: ``% 20`` keeps 20 candidates, ``% 0.6`` keeps 60% of them."""
-        from pyterrier_cascade.early_exit.stage import cutoff
+        from pyterrier_cascade.early_exit.cutoff import cutoff
 
         return self >> cutoff(kept, self.policy.rounding)
 

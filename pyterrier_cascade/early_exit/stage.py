@@ -3,94 +3,21 @@
 import itertools
 from collections.abc import Sequence
 
-import numpy as np
 import pandas as pd
 import pyterrier as pt
 
 from pyterrier_cascade import frames
-from pyterrier_cascade.checks import check_choices, is_count
+from pyterrier_cascade.checks import is_count
+from pyterrier_cascade.early_exit.cutoff import Cutoff, cutoff
 from pyterrier_cascade.early_exit.handover import Handover, Mark
 from pyterrier_cascade.early_exit.policy import Plan
-from pyterrier_cascade.early_exit.pruning import survivors
 from pyterrier_cascade.early_exit.ranker import EarlyExitRanker
 from pyterrier_cascade.early_exit.rules.base import Rule
 from pyterrier_cascade.early_exit.rules.count import KeepCount
-from pyterrier_cascade.early_exit.rules.fraction import ROUNDINGS, KeepFraction
 from pyterrier_cascade.ranker import HELP_URL
 
 MARK = "pyterrier_cascade"
 """The attribute of a frame that holds a :class:`~pyterrier_cascade.early_exit.handover.Mark`, while pandas keeps it."""
-
-
-class FractionCutoff(pt.Transformer):
-    """Keeps the best fraction of each query's candidates, at least one; ``% 0.6`` behind a stage makes it.
-
-    The number kept is the one that :class:`~pyterrier_cascade.Cascade` keeps (CT-25).
-
-    Args:
-        fraction: The fraction to keep, between 0 and 1.
-        rounding: How it becomes a number: ``"floor"`` of the discards, or ``"nearest"``.
-    """
-
-    def __init__(self, fraction: float, rounding: str = "floor"):
-        self.fraction, self.rounding = fraction, rounding
-        check_choices(rounding=(rounding, ROUNDINGS))
-        self.rule()
-
-    def rule(self) -> KeepFraction:
-        """Returns the rule that the attributes mean now."""
-        rule = KeepFraction.of_kept(self.fraction, self.rounding)
-        if rule is None:
-            raise ValueError(
-                f"FractionCutoff({self.fraction!r}): give a share between 0 and 1, or use % k for a number"
-            )
-        return rule
-
-    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Returns the rows that are kept, in their order.
-
-        Args:
-            inp: A results frame with ranks.
-        """
-        pt.validate.result_frame(inp, extra_columns=["rank"], context=self)
-        groups = frames.Blocks.of(inp).codes
-        order = np.lexsort((inp["rank"].to_numpy(), groups))
-        kept = survivors([self.rule()], groups[order], np.full(len(inp), np.nan))
-        return inp.iloc[np.sort(order[kept])].reset_index(drop=True)
-
-    def _arguments(self) -> tuple[float, str]:
-        return self.fraction, self.rounding
-
-    def __eq__(self, other):
-        """Cutoffs are equal when they keep the same fraction in the same way."""
-        return self._arguments() == other._arguments() if isinstance(other, FractionCutoff) else NotImplemented
-
-    def __hash__(self):
-        """Equal cutoffs hash alike."""
-        return hash((FractionCutoff, *self._arguments()))
-
-    def __repr__(self):
-        """Returns an expression that makes the cutoff again."""
-        rounding = "" if self.rounding == "floor" else f", rounding={self.rounding!r}"
-        return f"FractionCutoff({self.fraction!r}{rounding})"
-
-    def schematic(self, *, input_columns=None) -> dict:
-        """Returns the box that PyTerrier draws."""
-        return {"label": f"% {self.fraction}", "help_url": HELP_URL}
-
-
-def cutoff(kept: float, rounding: str = "floor") -> pt.RankCutoff | FractionCutoff:
-    """Returns the transformer that ``% kept`` means: ``% 20`` keeps 20 candidates, ``% 0.6`` keeps 60% of them.
-
-    Args:
-        kept: A whole number from 1, or a fraction between 0 and 1.
-        rounding: How a fraction becomes a number.
-    """
-    if is_count(kept):
-        return pt.RankCutoff(int(kept))
-    if KeepFraction.of_kept(kept) is not None:
-        return FractionCutoff(kept, rounding)
-    raise ValueError(f"cutoff {kept!r}: give how many candidates to keep (1 or more), or a share between 0 and 1")
 
 
 class _Pipeline(pt.Transformer):
@@ -120,7 +47,7 @@ class _Pipeline(pt.Transformer):
             _check_order(repr(before.ranker.weights), before.layer, more[0])
             if before.ranker != more[0].ranker:
                 return None
-        elif not isinstance(right, pt.RankCutoff | FractionCutoff):
+        elif not isinstance(right, pt.RankCutoff | Cutoff):
             return None
         return FusedStages(*self.parts, *more)
 
