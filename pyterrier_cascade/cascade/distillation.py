@@ -20,6 +20,7 @@ from pyterrier_cascade.cascade.head_learning import Distillation, Features, agre
 from pyterrier_cascade.cascade.loading import check_heads, check_last, place_heads
 from pyterrier_cascade.cascade.model import CascadeModel, fresh_head
 from pyterrier_cascade.cascade.placement import cheapest_layers
+from pyterrier_cascade.checkpoint import weights_of
 from pyterrier_cascade.early_exit.groups import slabs
 from pyterrier_cascade.encoder.engine import read
 from pyterrier_cascade.encoder.executors import Executors
@@ -192,13 +193,14 @@ def read_states(
     """
     model = ranker.model.loaded
     executor, last = _reader(ranker, layers)
+    reading = _reading(ranker, layers)
     rows = frames.ranking(candidates, blocks, np.zeros(len(candidates)))
     parts = []
     with pt.tqdm(total=len(rows), desc="states", unit="pair", disable=not ranker.verbose) as bar:
         width = 2 * model.encoder_config.hidden_size * np.dtype(np.float32).itemsize
         for number, part in enumerate(slabs(blocks.codes[rows], min(ROWS, PART_BYTES // (width * len(layers))))):
             frame, questions = candidates.iloc[rows[part]], blocks.codes[rows[part]]
-            words = f"{ranker.fingerprint()} {layers} {frames.digest([frame], ranker.text_field, questions.tolist())}"
+            words = f"{reading} {frames.digest([frame], ranker.text_field, questions.tolist())}"
             parts.append(folder / f"{number:05d}-{hashlib.sha256(words.encode()).hexdigest()[:16]}")
             if parts[-1].is_dir():
                 bar.update(len(frame))
@@ -218,6 +220,15 @@ def read_states(
                 for place, layer in enumerate(layers[:-1]):
                     np.save(new / f"layer-{layer:02d}.npy", found[:, place].astype(np.float16))
     return PooledStates(parts, layers)
+
+
+def _reading(ranker: "Cascade", layers: tuple[int, ...]) -> str:
+    """Returns a hash of everything that states and last scores depend on; the other heads are no part of it."""
+    module = ranker.model.loaded.module
+    weights = [f"{name} {hashlib.sha256(tensor.numpy()).hexdigest()}" for name, tensor in weights_of(module).items()]
+    fixed = [line for line in weights if not line.startswith(("heads.", "seen_queries"))]
+    words = repr([fixed, module.config.encoder, layers, ranker.precision, ranker._limit()])
+    return hashlib.sha256(words.encode()).hexdigest()
 
 
 def _reader(ranker: "Cascade", layers: tuple[int, ...]):

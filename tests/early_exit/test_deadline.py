@@ -309,6 +309,7 @@ def test_by_a_real_clock_all_rows_come_back(cascade, ms):
 
 
 @pytest.mark.filterwarnings("ignore:deadline_ms=300 left no time")
+@pytest.mark.slow
 def test_int8_is_calibrated_on_the_frame(cascade):
     pytest.importorskip("nncf")
     ranker = cascade(engine="openvino", precision="int8", deadline_ms=300)
