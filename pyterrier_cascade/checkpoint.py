@@ -85,7 +85,6 @@ class Checkpoint:
 
                     loaded.module.load_state_dict(from_bytes(self._weights))
                     loaded.mark_trained(self._record)
-                    loaded.new_weights()
                     self._weights = None
                 if self.notes:
                     loaded.module.config.update(self.notes)
@@ -117,7 +116,6 @@ class Checkpoint:
             record: The record of the training, for the configuration.
         """
         self.loaded.mark_trained(record)
-        self.loaded.new_weights()
         self.history, self._record, self.notes = history, record, {}
         self.fitted = self.fingerprint
 

@@ -105,6 +105,7 @@ class LoadedModel:
     def mark_trained(self, record: TrainedOn) -> None:
         """Notes that a training changed the weights, and its record."""
         self.untrained = None
+        self.new_weights()
         self.keep_record(record)
 
     def keep_record(self, record: TrainedOn) -> None:

@@ -24,7 +24,7 @@ from pyterrier_cascade.checkpoint import weights_of
 from pyterrier_cascade.early_exit.groups import slabs
 from pyterrier_cascade.encoder.engine import read
 from pyterrier_cascade.encoder.executors import Executors
-from pyterrier_cascade.encoder.heads import Head, Relevance
+from pyterrier_cascade.encoder.heads import Head
 from pyterrier_cascade.encoder.pretrained import fixed_seed
 from pyterrier_cascade.encoder.torch_executor import DTYPES
 from pyterrier_cascade.encoder.workers import workers
@@ -192,13 +192,13 @@ def read_states(
         folder: The folder of the parts, which are replaced where they are of other candidates or another model.
     """
     model = ranker.model.loaded
-    executor, last = _reader(ranker, layers)
-    reading = _reading(ranker, layers)
+    device, reading = next(model.module.parameters()).device, _reading(ranker, layers)
+    executor, last = _reader(ranker, layers), model.heads[-1].to(device)
     rows = frames.ranking(candidates, blocks, np.zeros(len(candidates)))
     parts = []
     with pt.tqdm(total=len(rows), desc="states", unit="pair", disable=not ranker.verbose) as bar:
-        width = 2 * model.encoder_config.hidden_size * np.dtype(np.float32).itemsize
-        for number, part in enumerate(slabs(blocks.codes[rows], min(ROWS, PART_BYTES // (width * len(layers))))):
+        row_bytes = 2 * model.encoder_config.hidden_size * len(layers) * np.dtype(np.float32).itemsize
+        for number, part in enumerate(slabs(blocks.codes[rows], min(ROWS, PART_BYTES // row_bytes))):
             frame, questions = candidates.iloc[rows[part]], blocks.codes[rows[part]]
             words = f"{reading} {frames.digest([frame], ranker.text_field, questions.tolist())}"
             parts.append(folder / f"{number:05d}-{hashlib.sha256(words.encode()).hexdigest()[:16]}")
@@ -210,11 +210,9 @@ def read_states(
             if not np.isfinite(found).all():
                 raise ValueError(f"states of {ranker.model!r} are NaN or infinite; the model's weights are broken")
             with publishing_folder(parts[-1]) as new, torch.inference_mode():
-                classifier, pooling = Relevance(model.module.classifier).eval(), last.pooling
                 width = found.shape[2] // 2
-                read_last = found[:, -1, width:] if pooling == "cls" else found[:, -1, :width]
-                device = next(model.module.parameters()).device
-                scores = classifier(torch.from_numpy(np.ascontiguousarray(read_last)).to(device)).cpu().numpy()
+                read_last = found[:, -1, width:] if last.pooling == "cls" else found[:, -1, :width]
+                scores = last.module(torch.from_numpy(np.ascontiguousarray(read_last)).to(device)).cpu().numpy()
                 np.save(new / "scores.npy", scores)
                 np.save(new / "questions.npy", questions[pairs.owner])
                 for place, layer in enumerate(layers[:-1]):
@@ -232,9 +230,9 @@ def _reading(ranker: "Cascade", layers: tuple[int, ...]) -> str:
 
 
 def _reader(ranker: "Cascade", layers: tuple[int, ...]):
-    """Returns an executor whose heads return the pooled states of layers, and the last head."""
+    """Returns an executor whose heads return the pooled states of layers."""
     model = ranker.model.loaded
     precision = ranker.precision if ranker.precision in DTYPES else "fp32"
     heads = [Head(layer, "mean_cls", nn.Identity()) for layer in layers]
     executors = Executors(model.module.base_model, heads)
-    return executors.get("torch", precision, ranker.device, None), model.heads[-1]
+    return executors.get("torch", precision, ranker.device, None)

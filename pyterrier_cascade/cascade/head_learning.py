@@ -1,7 +1,7 @@
 """Learning a head's scores from pooled states: the encoder stays as it is, and the last head is the teacher."""
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -188,8 +188,3 @@ def split(n_questions: int, settings: Distillation) -> np.ndarray:
     held = np.zeros(n_questions, dtype=bool)
     held[np.random.default_rng(settings.seed).permutation(n_questions)[:n_held]] = True
     return held
-
-
-def rows_of(questions: np.ndarray, chosen: Sequence[bool]) -> np.ndarray:
-    """Returns which candidates belong to chosen questions, boolean, ``(n,)``."""
-    return np.asarray(chosen)[questions]

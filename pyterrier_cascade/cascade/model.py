@@ -12,7 +12,6 @@ from torch import nn
 from pyterrier_cascade.encoder.families import family_of
 from pyterrier_cascade.encoder.heads import Head, Relevance
 from pyterrier_cascade.encoder.pair_model import PairModel
-from pyterrier_cascade.model import TrainedOn
 
 
 class CascadeConfig(transformers.PretrainedConfig):
@@ -199,11 +198,6 @@ class CascadeModel(PairModel):
         """The encoder's configuration."""
         return self.module.encoder.config
 
-    def mark_trained(self, record: TrainedOn) -> None:
-        """Notes the record of a training, after which no certificate holds."""
-        super().mark_trained(record)
-        self.module.config.certificates = []
-
     def describe(self) -> dict[str, Any]:
         """Returns the description that ``info`` prints."""
         config = self.module.config
@@ -211,8 +205,8 @@ class CascadeModel(PairModel):
         return super().describe() | found | {"trained_on": config.trained_on or None}
 
     def new_weights(self) -> None:
-        """Drops the curves of :meth:`Cascade.fit_probability`."""
-        self.module.config.probability = {}
+        """Drops the certificates, and the curves of :meth:`Cascade.fit_probability`."""
+        self.module.config.update({"certificates": [], "probability": {}})
 
     @property
     def remedy(self) -> str:
