@@ -46,7 +46,7 @@ class DCBertModel(LoadedModel):
 
     @cached_property
     def _from_weights(self) -> WeightCache:
-        return WeightCache(self.module.parameters)
+        return WeightCache(self.module)
 
     @cached_property
     def _encoder_config(self) -> transformers.PretrainedConfig:

@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Sequence
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -49,8 +48,7 @@ class Executors:
 
     def __init__(self, encoder: nn.Module, heads: Sequence[Head]):
         self.encoder, self.heads = encoder, tuple(heads)
-        modules = [encoder, *(head.module for head in self.heads)]
-        self._made = WeightCache(lambda: chain.from_iterable(module.parameters() for module in modules))
+        self._made = WeightCache(encoder, *(head.module for head in self.heads))
         self._lock = threading.RLock()
         self.calibration: TokenPairs | None = None
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pyterrier_cascade.encoder.weight_cache import WeightCache
+from pyterrier_cascade.encoder.weight_cache import WeightCache, weights_in
 
 
 @pytest.fixture
@@ -13,11 +13,11 @@ def module():
 
 
 def made_by(cache, key="sum"):
-    return cache.get(key, lambda: [w.sum().item() for w in cache.weights()])
+    return cache.get(key, lambda: [weight.sum().item() for module in cache.modules for weight in weights_in(module)])
 
 
 def test_an_object_is_made_once_for_a_key(module):
-    cache = WeightCache(module.parameters)
+    cache = WeightCache(module)
     assert made_by(cache) is made_by(cache)
     assert made_by(cache, "other") is not made_by(cache)
 
@@ -42,15 +42,25 @@ def replace(module):
 
 @pytest.mark.parametrize("change", [in_place, step, load, replace])
 def test_an_object_is_made_again_when_weights_change(module, change):
-    cache = WeightCache(module.parameters)
+    cache = WeightCache(module)
     before = made_by(cache)
     change(module)
     after = made_by(cache)
     assert after != before and made_by(cache) is after
 
 
+def test_the_weights_are_those_of_all_parts_and_a_missing_one_is_none(module):
+    whole = torch.nn.Sequential(module, torch.nn.Linear(2, 1, bias=False), torch.nn.Sequential(torch.nn.LayerNorm(4)))
+    whole.register_module("none", None)
+    assert [id(one) for one in weights_in(whole)] == [id(one) for one in whole.parameters()]
+    cache = WeightCache(whole)
+    before = made_by(cache)
+    whole.part = torch.nn.Linear(2, 2)
+    assert len(made_by(cache)) == len(before) + 2
+
+
 def test_some_keys_are_forgotten():
-    cache = WeightCache(lambda: [])
+    cache = WeightCache()
     first = {key: made_by(cache, key) for key in ("int8", "fp32")}
     cache.forget(lambda key: key == "int8")
     assert made_by(cache, "fp32") is first["fp32"] and made_by(cache, "int8") is not first["int8"]
@@ -58,6 +68,6 @@ def test_some_keys_are_forgotten():
 
 def test_weights_from_inference_mode_are_allowed():
     with torch.inference_mode():
-        weight = torch.ones(2)
-    cache = WeightCache(lambda: [weight])
+        module = torch.nn.Linear(3, 2)
+    cache = WeightCache(module)
     assert made_by(cache) is made_by(cache)
