@@ -3,20 +3,22 @@
     python benchmarks/convert_quality.py teacher --teacher wikiqa
     python benchmarks/convert_quality.py states --teacher wikiqa
     python benchmarks/convert_quality.py measure --teacher wikiqa --seed 0
+    python benchmarks/convert_quality.py auto --teacher wikiqa --sets wikiqa --seed 0
     python benchmarks/convert_quality.py speed --teacher wikiqa
     python benchmarks/convert_quality.py table > benchmarks/results/convert_quality.md
 
 ``teacher`` fine-tunes e5-small as a cross-encoder with labels (or prepares bert-mini-reranker, which has its own).
 ``states`` makes the one pass of the encoder over all lists and keeps pooled states in ``--work``; the heads of every
 seed learn from them. Heads learn on some queries, settings are certified or chosen on others, and quality is reported
-on a third kind. "Elsewhere" means heads that learned on WikiQA's training questions alone. Nothing is made twice.
+on a third kind. "Elsewhere" means heads that learned on WikiQA's training questions alone. ``auto`` lets ``distil``
+choose the layers. Nothing is made twice.
 """
 
 import argparse
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
 
@@ -247,23 +249,51 @@ class Known:
 
 def measure(options: argparse.Namespace) -> None:
     """Learns heads, and appends a row for each set and setting to the results."""
-    results = options.work / "convert_quality.jsonl"
-    done = {row["key"] for row in map(json.loads, results.read_text().splitlines())} if results.exists() else set()
     for learned, name in [(name, name) for name in options.sets] + [
         ("wikiqa", name) for name in options.sets if name != "wikiqa"
     ]:
-        key = f"{options.teacher} {learned} {name} {options.seed}"
-        if key in done:
-            continue
-        heads = Heads(options, learned)
-        rows = list(settings_of(options, heads, name))
-        with results.open("a") as file:
-            common = {"teacher": options.teacher, "learned": learned, "set": name, "seed": options.seed}
-            file.write(json.dumps({"key": key, **common, "rows": rows}) + "\n")
-        print(key, *(f"{row['setting']} {row['value']:.4f} {row['cost']:.3f}" for row in rows), sep="\n  ", flush=True)
+        keep(options, learned, name, lambda learned=learned: Heads(options, learned))
 
 
-def settings_of(options: argparse.Namespace, heads: Heads, name: str) -> Iterator[dict]:
+def keep(options: argparse.Namespace, learned: str, name: str, heads: Callable[[], "Heads | Chosen"]) -> None:
+    """Appends the results of some heads on a set, unless they are there."""
+    results = options.work / "convert_quality.jsonl"
+    done = {row["key"] for row in map(json.loads, results.read_text().splitlines())} if results.exists() else set()
+    key = f"{options.teacher} {learned} {name} {options.seed}"
+    if key in done:
+        return
+    rows = list(settings_of(options, heads(), name))
+    with results.open("a") as file:
+        common = {"teacher": options.teacher, "learned": learned, "set": name, "seed": options.seed}
+        file.write(json.dumps({"key": key, **common, "rows": rows}) + "\n")
+    print(key, *(f"{row['setting']} {row['value']:.4f} {row['cost']:.3f}" for row in rows), sep="\n  ", flush=True)
+
+
+class Chosen:
+    """The cascade of one teacher and seed whose layers ``distil`` chose.
+
+    Args:
+        options: The teacher and the seed.
+        name: The set whose queries teach.
+    """
+
+    def __init__(self, options: argparse.Namespace, name: str):
+        folder = options.work / f"states-{options.teacher}" / f"{name}-auto"
+        settings = Distillation(seed=options.seed)
+        self.cascade = cascade_of(options).distil(lists(name)["learn"], "auto", folder=str(folder), settings=settings)
+
+    def trace(self, options: argparse.Namespace, name: str, part: str) -> Trace:
+        """Returns the trace of a list."""
+        return self.cascade.trace(lists(name)[part])
+
+
+def auto(options: argparse.Namespace) -> None:
+    """Appends the results of cascades whose layers were chosen from the queries that taught their heads."""
+    for name in options.sets:
+        keep(options, "auto", name, lambda name=name: Chosen(options, name))
+
+
+def settings_of(options: argparse.Namespace, heads: Heads | Chosen, name: str) -> Iterator[dict]:
     """Yields quality and cost on the test queries of a set for each head, some alphas, and what was chosen for it."""
     test, wanted = heads.trace(options, name, "test"), MEASURES[name]
     judged = qrels(name)
@@ -379,7 +409,8 @@ def table(options: argparse.Namespace) -> None:
         for one in found
         for row in one["rows"]
     )
-    rows["learned"] = np.where(rows["learned"] == rows["set"], "here", "elsewhere")
+    where = [rows["learned"] == rows["set"], rows["learned"] == "auto"]
+    rows["learned"] = np.select(where, ["here", "here at layers that were chosen"], "elsewhere")
     for (teacher_name, name, learned), part in rows.groupby(["teacher", "set", "learned"], sort=False):
         seeds = part["seed"].nunique()
         print(f"\n## Teacher {teacher_name}, {name}, heads learned {learned} ({seeds} seeds)\n")
@@ -395,12 +426,13 @@ def table(options: argparse.Namespace) -> None:
 
 
 LOST = ("lost1", "lost10")
+WHAT = {one.__name__: one for one in (teacher, states, measure, auto, speed, table)}
 
 
 def main() -> None:
     """Runs what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["teacher", "states", "measure", "speed", "table"])
+    parser.add_argument("what", choices=list(WHAT))
     parser.add_argument("--teacher", choices=TEACHERS)
     parser.add_argument("--sets", nargs="+", choices=SETS, default=SETS)
     parser.add_argument("--seed", type=int, default=0, help="of the split, the order and the start of the heads")
@@ -410,7 +442,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("convert-work"), help="folder for teachers and states")
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
-    {"teacher": teacher, "states": states, "measure": measure, "speed": speed, "table": table}[options.what](options)
+    WHAT[options.what](options)
 
 
 if __name__ == "__main__":
