@@ -61,7 +61,7 @@ def states_of(frame: pd.DataFrame) -> handover.LeftStates | None:
     return frame.attrs[MARK].left
 
 
-@pytest.mark.parametrize("engine", ["torch", "openvino"])
+@pytest.mark.parametrize("engine", ["torch", pytest.param("openvino", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("passages", ["first", "max"])
 def test_a_plain_pipeline_runs_what_the_compiled_one_runs(cascade, ran, engine, passages):
     """Rows, scores, costs and the tokens that went through each layer."""

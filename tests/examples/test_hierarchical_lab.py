@@ -8,6 +8,7 @@ import pytest
 LAB = Path(__file__).parents[2] / "examples" / "hierarchical_lab.py"
 
 
+@pytest.mark.slow
 def test_the_lab_runs(tmp_path):
     pytest.importorskip("matplotlib")
     plots = [tmp_path / "attention.png", tmp_path / "curves.png"]

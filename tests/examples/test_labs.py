@@ -119,7 +119,9 @@ def test_every_question_is_answered_behind_it_and_not_seen_before_it_is_opened(l
     assert all(cell.id.startswith("answer-") for cell in folded)
 
 
-@each_lab
+@pytest.mark.parametrize(
+    "lab", [lab if lab is LABS[0] else pytest.param(lab, marks=pytest.mark.slow) for lab in LABS], ids=list(FEW)
+)
 def test_a_lab_runs_from_top_to_bottom_on_any_encoder(lab, tmp_path):
     from tests import tiny
 

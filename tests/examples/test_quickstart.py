@@ -8,6 +8,7 @@ import pytest
 QUICKSTART = Path(__file__).parents[2] / "examples" / "quickstart.py"
 
 
+@pytest.mark.slow
 def test_the_quickstart_runs_on_any_encoder(tmp_path):
     from tests import tiny
 

@@ -10,6 +10,7 @@ from tests import tiny
 LAB = Path(__file__).parents[2] / "examples" / "tanda_lab.py"
 
 
+@pytest.mark.slow
 def test_the_lab_runs_on_any_encoder(tmp_path):
     pytest.importorskip("matplotlib")
     model = tiny.save(tmp_path / "model", outputs=None, max_position_embeddings=32)
