@@ -1,14 +1,13 @@
 """Weights that are read when they are first needed."""
 
 import contextlib
-import hashlib
 import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from pyterrier_cascade.encoder.pretrained import silenced
+from pyterrier_cascade.encoder.pretrained import silenced, undamaged
 from pyterrier_cascade.model import LoadedModel, TrainedOn
 from pyterrier_cascade.store.user_cache import user_cache
 
@@ -36,7 +35,7 @@ class Checkpoint:
         **options: The further arguments of ``load`` (for example ``layers``).
 
     Attributes:
-        fitted: The hash of weights that were trained and not saved, else None.
+        fitted: The fingerprint of a model that was trained and not saved, else None.
         history: The course of their training.
         notes: Fields of the configuration that were set and not saved; they travel with the pickle too.
     """
@@ -80,6 +79,8 @@ class Checkpoint:
                 # Weights that are first used in inference mode can be trained nevertheless.
                 with torch.inference_mode(False):
                     loaded = self.load(self.source, **self.options)
+                with undamaged(self.source):
+                    loaded.check()
                 if self._weights is not None:
                     from safetensors.torch import load as from_bytes
 
@@ -105,8 +106,8 @@ class Checkpoint:
 
     @property
     def fingerprint(self) -> str:
-        """The hash of the present weights."""
-        return hashlib.sha256(self._state()).hexdigest()
+        """The hash of the present model: its weights, its tokenizer, and the deciding fields of its configuration."""
+        return self.loaded.identity
 
     def mark_fitted(self, history: list[dict], record: TrainedOn) -> None:
         """Notes that the weights are no longer those of the source.

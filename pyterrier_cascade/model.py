@@ -2,16 +2,19 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
+from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pyterrier_cascade.checks import warn_user
+from pyterrier_cascade.checks import is_count, warn_user
 
 if TYPE_CHECKING:
     from torch import nn
 
     from pyterrier_cascade.encoder.executors import Executors
+    from pyterrier_cascade.encoder.weight_cache import WeightCache
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,30 @@ class LoadedModel:
     def __init__(self, module: "nn.Module", tokenizer: Any, untrained: str | None = None):
         self.module, self.tokenizer, self.untrained = module, tokenizer, untrained
 
+    @cached_property
+    def _hashes(self) -> "WeightCache":
+        from pyterrier_cascade.encoder.weight_cache import WeightCache
+
+        return WeightCache(lambda: chain(self.module.parameters(), self.module.buffers()))
+
+    @property
+    def identity(self) -> str:
+        """The hash of everything that scores depend on: weights, tokenizer, deciding fields of the configuration.
+
+        Weights and tokenizer are hashed again only after the weights changed.
+        """
+        from pyterrier_cascade import identity
+
+        weights = self._hashes.get("weights", lambda: identity.of_weights(self.module.state_dict()))
+        return identity.combined(weights, self.tokenizer_identity, identity.deciding_fields(self.module.config))
+
+    @property
+    def tokenizer_identity(self) -> str:
+        """The hash of the tokenizer as it encodes."""
+        from pyterrier_cascade.identity import of_tokenizer
+
+        return self._hashes.get("tokenizer", lambda: of_tokenizer(self.tokenizer))
+
     @property
     def executors(self) -> "Executors | None":
         """The engine's executors of the encoder and its heads; None for a model that the engine does not run."""
@@ -102,9 +129,16 @@ class LoadedModel:
         """The record of this package's training; None for an untrained model, and for one that others trained."""
         return TrainedOn.from_config(self._config_field("trained_on"))
 
+    def check(self) -> None:
+        """Raises where the configuration holds values that only show when they are used, such as a damaged record."""
+        _ = self.trained_on
+        if not is_count(self.full_layers, least=0):
+            raise ValueError(f"full_layers is {self.full_layers!r}, not a number of layers")
+
     def mark_trained(self, record: TrainedOn) -> None:
         """Notes that a training changed the weights, and its record."""
         self.untrained = None
+        self.__dict__.pop("_hashes", None)
         self.new_weights()
         self.keep_record(record)
 

@@ -1,6 +1,5 @@
 """The base of rankers that read query and document together: texts, tokens, engine, calibration."""
 
-import hashlib
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -8,10 +7,11 @@ import pandas as pd
 
 from pyterrier_cascade import frames
 from pyterrier_cascade.checks import is_count
-from pyterrier_cascade.encoder.executors import check_engine
+from pyterrier_cascade.encoder.executors import check_engine, computed_precision
 from pyterrier_cascade.encoder.openvino_executor import CALIBRATED, CALIBRATION
 from pyterrier_cascade.encoder.pairs import TokenPairs, fitting, tokenize
 from pyterrier_cascade.encoder.torch_executor import TorchExecutor
+from pyterrier_cascade.identity import combined, of_arrays
 from pyterrier_cascade.ranker import NeuralRanker
 
 if TYPE_CHECKING:
@@ -24,11 +24,12 @@ ROWS = 4_096
 class PairRanker(NeuralRanker):
     """A ranker whose model has ``executors``: an encoder over pairs of query and document, with heads.
 
-    A subclass takes ``max_length``, ``engine``, ``precision``, ``device`` and ``token_budget`` and checks them by
-    :meth:`check_settings`.
+    A subclass takes ``max_length``, ``passages``, ``engine``, ``precision``, ``device`` and ``token_budget`` and checks
+    them by :meth:`check_settings`.
     """
 
     max_length: int | None
+    passages: str
     engine: str
     precision: str
     device: str | None
@@ -73,8 +74,21 @@ class PairRanker(NeuralRanker):
         given = self.model.loaded.executors.calibration if self.precision in CALIBRATED else None
         if given is None:
             return ""
-        tokens = [given.lengths, *given.columns.values()]
-        return hashlib.sha256(b"".join(np.ascontiguousarray(values).tobytes() for values in tokens)).hexdigest()
+        return of_arrays([given.lengths, *given.columns.values()])
+
+    def reading(self):
+        """Returns the settings that decide which part of a text the model reads, with the length that holds."""
+        return super().reading() | {"max_length": self._limit(), "passages": self.passages}
+
+    def fingerprint(self) -> str:
+        """Returns a hash of everything that scores depend on: the model, and the settings of reading and computing."""
+        return combined(
+            self.model.fingerprint,
+            self.reading(),
+            self.engine,
+            computed_precision(self.engine, self.precision),
+            self.calibrated_on(),
+        )
 
     def _texts(self, frame: pd.DataFrame) -> tuple[list[str], list[str]]:
         """Returns the query and the text of each row; warns once about cut queries and once about missing texts."""

@@ -5,6 +5,7 @@ import inspect
 import os
 import pickle
 from abc import abstractmethod
+from collections.abc import Sequence
 from numbers import Number
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -209,6 +210,18 @@ class NeuralRanker(Saved, Ranker, pt.Estimator):
         with self.model.training():
             self.train(train, dev, dev_qrels)
         return self
+
+    def reading(self) -> dict[str, Any]:
+        """Returns the settings that decide which part of a text the model reads, with the lengths that hold."""
+        return {"text_field": self.text_field}
+
+    def digest(self, tables: Sequence[pd.DataFrame | None]) -> str | None:
+        """Returns a hash of data as the model reads them; None if the first table is None.
+
+        Args:
+            tables: Candidates, and perhaps qrels.
+        """
+        return frames.digest(tables, self.text_field, self.reading(), self.model.loaded.tokenizer_identity)
 
     @property
     def relevant_from(self) -> int:

@@ -148,7 +148,7 @@ def refuse_others(source: str, wanted: str, config: Mapping[str, Any] | None = N
     if found is not None and found.name != wanted:
         raise ValueError(f"{source!r} holds a {found.name}, not a {wanted}; use {found.name}.from_pretrained")
     if found is None and Path(source).is_dir() and not (Path(source) / CONFIG).is_file():
-        inner = [file for file in sorted(Path(source).glob(f"*/{CONFIG}")) if '"model_type"' in file.read_text()]
+        inner = [file for file in sorted(Path(source).glob(f"*/{CONFIG}")) if b'"model_type"' in file.read_bytes()]
         example = f", such as {str(inner[0].parent)!r}" if inner else ""
         raise FileNotFoundError(f"{source!r} has no {CONFIG}; give a folder that save_pretrained wrote{example}")
 

@@ -82,6 +82,8 @@ def read_json(path: str | Path) -> Any:
         return json.loads(_decoded(name, content, starts=True))
     except json.JSONDecodeError as error:
         raise _not_json(f"{name}, line {error.lineno}", error) from error
+    except RecursionError as error:
+        raise ValueError(f"{name}: JSON that is nested too deeply; get the file again") from error
 
 
 def parse_json(where: str, line: str) -> Any:

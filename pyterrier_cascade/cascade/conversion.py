@@ -13,7 +13,7 @@ from pyterrier_cascade.cascade.loading import check_heads, check_last, load
 from pyterrier_cascade.checkpoint import Checkpoint, check_folder
 from pyterrier_cascade.crossencoder import model as crossencoder
 from pyterrier_cascade.encoder.families import family_of
-from pyterrier_cascade.encoder.pretrained import is_classifier
+from pyterrier_cascade.encoder.pretrained import config_from, is_classifier
 from pyterrier_cascade.ranker import Ranker
 from pyterrier_cascade.registry import refuse_others
 
@@ -31,7 +31,7 @@ def checkpoint_of(source: Any, layers: Sequence[int] | None, trust_remote_code: 
     folder = _folder_of(source)
     check_folder(folder)
     refuse_others(folder, "CrossEncoder")
-    config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
+    config = config_from(folder, trust_remote_code)
     family_of(config)
     if not is_classifier(config):
         raise ValueError(

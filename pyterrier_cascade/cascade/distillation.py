@@ -20,7 +20,6 @@ from pyterrier_cascade.cascade.head_learning import Distillation, Features, agre
 from pyterrier_cascade.cascade.loading import check_heads, check_last, place_heads
 from pyterrier_cascade.cascade.model import CascadeModel, fresh_head
 from pyterrier_cascade.cascade.placement import cheapest_layers
-from pyterrier_cascade.checkpoint import weights_of
 from pyterrier_cascade.early_exit.groups import slabs
 from pyterrier_cascade.encoder.engine import read
 from pyterrier_cascade.encoder.executors import Executors
@@ -28,6 +27,7 @@ from pyterrier_cascade.encoder.heads import Head
 from pyterrier_cascade.encoder.pretrained import fixed_seed
 from pyterrier_cascade.encoder.torch_executor import DTYPES
 from pyterrier_cascade.encoder.workers import workers
+from pyterrier_cascade.identity import combined, deciding_fields, of_weights
 from pyterrier_cascade.model import TrainedOn
 from pyterrier_cascade.pair_ranker import ROWS
 from pyterrier_cascade.store.publish import publishing_folder
@@ -223,10 +223,10 @@ def read_states(
 def _reading(ranker: "Cascade", layers: tuple[int, ...]) -> str:
     """Returns a hash of everything that states and last scores depend on; the other heads are no part of it."""
     module = ranker.model.loaded.module
-    weights = [f"{name} {hashlib.sha256(tensor.numpy()).hexdigest()}" for name, tensor in weights_of(module).items()]
-    fixed = [line for line in weights if not line.startswith(("heads.", "seen_queries"))]
-    words = repr([fixed, module.config.encoder, layers, ranker.precision, ranker._limit()])
-    return hashlib.sha256(words.encode()).hexdigest()
+    weights = module.state_dict().items()
+    fixed = of_weights({name: tensor for name, tensor in weights if not name.startswith(("heads.", "seen_queries"))})
+    fields, tokenizer = deciding_fields(module.encoder.config), ranker.model.loaded.tokenizer_identity
+    return combined(fixed, fields, tokenizer, layers, ranker.precision, ranker._limit())
 
 
 def _reader(ranker: "Cascade", layers: tuple[int, ...]):

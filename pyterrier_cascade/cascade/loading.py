@@ -2,24 +2,26 @@
 
 from collections.abc import Sequence
 
-import torch
 import transformers
 
 from pyterrier_cascade.cascade.model import CascadeConfig, CascadeModel, CascadeTransformer
 from pyterrier_cascade.checkpoint import check_folder
 from pyterrier_cascade.checks import check_choices, warn_user
 from pyterrier_cascade.crossencoder import model as crossencoder
+from pyterrier_cascade.early_exit.certificate import Certificate
 from pyterrier_cascade.early_exit.policy import are_layers, default_heads
 from pyterrier_cascade.encoder.families import family_of
 from pyterrier_cascade.encoder.layout import POOLINGS
 from pyterrier_cascade.encoder.pretrained import (
     config_fields,
-    fast_tokenizer,
+    config_from,
     fixed_seed,
     is_classifier,
     portable,
     pretrained,
     silenced,
+    tokenizer_for,
+    undamaged,
 )
 from pyterrier_cascade.registry import refuse_others
 
@@ -58,12 +60,14 @@ def load(
         else:
             module = _fresh(source, layers, pooling or POOLINGS[0], outputs or 2, trust_remote_code)
             untrained = fresh_heads(source, module.config)
-    return CascadeModel(module.eval(), fast_tokenizer(source, trust_remote_code), untrained)
+    return CascadeModel(module.eval(), tokenizer_for(module, source, trust_remote_code), untrained)
 
 
 def _saved(source: str, wanted: dict) -> tuple[CascadeTransformer, str | None]:
-    config = CascadeConfig.from_pretrained(source)
-    family_of(config.encoder_config)
+    config = config_from(source, cls=CascadeConfig)
+    with undamaged(source):
+        family_of(config.encoder_config)
+        _ = [Certificate.from_config(one) for one in config.certificates]
     check_heads(tuple(config.layers), config.pooling, config.outputs)
     _check_depth(config.layers, config.encoder_config, source)
     layers = wanted.pop("layers") if config.converted else None
@@ -72,8 +76,7 @@ def _saved(source: str, wanted: dict) -> tuple[CascadeTransformer, str | None]:
         if value is not None and (list(value) if name == "layers" else value) != has:
             shown = tuple(has) if name == "layers" else has
             raise ValueError(f"{source!r} was made with {name}={shown!r}, not {value!r}; leave {name} out")
-    options = {"output_loading_info": True, "ignore_mismatched_sizes": True, "dtype": torch.float32}
-    module, info = pretrained(CascadeTransformer, source, config=config, **options)
+    module, info = pretrained(CascadeTransformer, source, config, ignore_mismatched_sizes=True)
     for what, names in (
         ("are missing", info["missing_keys"]),
         ("have other shapes", [name for name, *_ in info["mismatched_keys"]]),
@@ -143,12 +146,11 @@ def fresh_heads(source: str, config: CascadeConfig) -> str | None:
 def _fresh(
     source: str, layers: Sequence[int] | None, pooling: str, outputs: int, trust_remote_code: bool
 ) -> CascadeTransformer:
-    trust = {"trust_remote_code": trust_remote_code}
-    encoder_config = transformers.AutoConfig.from_pretrained(source, **trust)
+    encoder_config = config_from(source, trust_remote_code)
     family_of(encoder_config)
     layers = default_heads(encoder_config.num_hidden_layers) if layers is None else tuple(layers)
     _check_depth(layers, encoder_config, source)
-    encoder = pretrained(transformers.AutoModel, source, config=encoder_config, dtype=torch.float32, **trust)
+    encoder, _ = pretrained(transformers.AutoModel, source, encoder_config, trust_remote_code=trust_remote_code)
     if is_classifier(encoder_config) and getattr(encoder_config, "trained_on", None) != {}:
         warn_user(
             f"the classifier of {source!r} is dropped, and all heads are fresh; "

@@ -12,6 +12,7 @@ from torch import nn
 from pyterrier_cascade.encoder.families import family_of
 from pyterrier_cascade.encoder.heads import Head, Relevance
 from pyterrier_cascade.encoder.pair_model import PairModel
+from pyterrier_cascade.encoder.pretrained import config_of
 
 
 class CascadeConfig(transformers.PretrainedConfig):
@@ -62,7 +63,7 @@ class CascadeConfig(transformers.PretrainedConfig):
     @property
     def encoder_config(self) -> transformers.PretrainedConfig:
         """The encoder's configuration as its own class."""
-        return transformers.AutoConfig.for_model(**self.encoder)
+        return config_of(self.encoder)
 
 
 class CascadeTransformer(transformers.PreTrainedModel):
@@ -76,10 +77,12 @@ class CascadeTransformer(transformers.PreTrainedModel):
     def __init__(self, config: CascadeConfig):
         super().__init__(config)
         if config.converted:
-            whole = transformers.AutoModelForSequenceClassification.from_config(config.encoder_config)
+            whole = transformers.AutoModelForSequenceClassification.from_config(
+                config.encoder_config, trust_remote_code=False
+            )
             self.encoder, self.classifier = whole.base_model, family_of(whole.config).classifier(whole)
         else:
-            self.encoder = transformers.AutoModel.from_config(config.encoder_config)
+            self.encoder = transformers.AutoModel.from_config(config.encoder_config, trust_remote_code=False)
         if getattr(self.encoder, "pooler", None) is not None:
             self.encoder.pooler = None
         n_heads = len(config.layers) - config.converted

@@ -183,11 +183,6 @@ class Cascade(EarlyExitRanker, PairRanker):
         """Returns which queries the heads learned from, boolean ``(n,)``; case and spaces make no difference."""
         return self.model.loaded.has_seen(queries)
 
-    def fingerprint(self) -> str:
-        """Returns a hash of the weights and of the settings that scores depend on."""
-        names = ("max_length", "passages", "engine", "precision", "text_field")
-        return f"{self.model.fingerprint} {[getattr(self, name) for name in names]} {self.calibrated_on()}"
-
     @property
     def certificates(self) -> list[Certificate]:
         """The certificates that were saved with the weights; a warning counts those that other settings have."""
@@ -432,7 +427,7 @@ class Cascade(EarlyExitRanker, PairRanker):
             device=device_of(self.device),
             compute_loss=loss_of(settings, len(heads), [len(epoch) for epoch in epochs]),
             measure_dev=measure_dev if dev is not None else None,
-            dev=frames.digest([dev, dev_qrels], self.text_field, self.passages, self._limit()),
+            dev=self.digest([dev, dev_qrels]),
             verbose=self.verbose,
             unused_parameters=settings.heads == "sampled",
         )

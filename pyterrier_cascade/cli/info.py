@@ -119,22 +119,19 @@ def _weights(checkpoint: Any) -> dict[str, Any]:
 
 
 def _encoder(path: str) -> dict[str, Any]:
-    import hashlib
-
     import transformers
-    from safetensors.torch import save
 
-    from pyterrier_cascade.checkpoint import weights_of
-    from pyterrier_cascade.encoder.pretrained import pretrained, silenced
+    from pyterrier_cascade.encoder.pretrained import config_from, pretrained, silenced
+    from pyterrier_cascade.identity import combined, deciding_fields, of_weights
 
     with silenced():
-        module = pretrained(transformers.AutoModel, path)
-    config = module.config
+        config = config_from(path)
+        module, _ = pretrained(transformers.AutoModel, path, config)
     return {
         "kind": "encoder",
         "encoder": config.model_type,
         "layers": config.num_hidden_layers,
         "width": config.hidden_size,
         "parameters": sum(parameter.numel() for parameter in module.parameters()),
-        "fingerprint": hashlib.sha256(save(weights_of(module))).hexdigest(),
+        "fingerprint": combined(of_weights(module.state_dict()), deciding_fields(config)),
     }

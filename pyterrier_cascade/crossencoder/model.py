@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import torch
 import transformers
 from torch import nn
 
@@ -12,11 +11,12 @@ from pyterrier_cascade.encoder.heads import Head, Relevance
 from pyterrier_cascade.encoder.pair_model import PairModel
 from pyterrier_cascade.encoder.pretrained import (
     config_fields,
-    fast_tokenizer,
+    config_from,
     fixed_seed,
     is_classifier,
     pretrained,
     silenced,
+    tokenizer_for,
 )
 from pyterrier_cascade.registry import refuse_others
 
@@ -50,8 +50,7 @@ def load(
     """
     check_folder(source)
     refuse_others(source, "CrossEncoder", config_fields(source))
-    trust = {"trust_remote_code": trust_remote_code}
-    config = transformers.AutoConfig.from_pretrained(source, **trust)
+    config = config_from(source, trust_remote_code)
     family, depth = family_of(config), config.num_hidden_layers
     config.full_layers = getattr(config, "full_layers", None) or depth
     if layers is not None:
@@ -61,8 +60,8 @@ def load(
     _check_head(source, config, dense)
     with fixed_seed(), silenced():
         cls = transformers.AutoModelForSequenceClassification
-        options = {"config": config, "output_loading_info": True, "dtype": torch.float32, **trust}
-        module, info = pretrained(cls, source, **options)
+        options = {"trust_remote_code": trust_remote_code, "truncated": layers is not None}
+        module, info = pretrained(cls, source, config, **options)
     if not getattr(config, "dense_head", True):
         _leave_out_dense(module)
     untrained = None
@@ -75,7 +74,7 @@ def load(
         untrained = f"the head of {source!r} was saved before it was trained"
     elif layers is not None and layers < depth:
         untrained = f"the head of {source!r} was trained on layer {depth} and now reads layer {layers}"
-    return CrossEncoderModel(module.eval(), fast_tokenizer(source, trust_remote_code), untrained)
+    return CrossEncoderModel(module.eval(), tokenizer_for(module, source, trust_remote_code), untrained)
 
 
 def check_outputs(source: str, config: transformers.PretrainedConfig) -> None:

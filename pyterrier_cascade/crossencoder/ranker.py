@@ -155,7 +155,7 @@ class CrossEncoder(PairRanker):
             device=device_of(self.device),
             compute_loss=lambda module, inputs, labels, number: cross_entropy(module(**inputs).logits, labels),
             measure_dev=measure_dev if dev is not None else None,
-            dev=frames.digest([dev, dev_qrels], self.text_field, self.passages, self._limit()),
+            dev=self.digest([dev, dev_qrels]),
             verbose=self.verbose,
         )
         self.model.mark_fitted(history, TrainedOn.of(questions, labels, self.training))

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyterrier as pt
-import transformers
 
 from pyterrier_cascade import frames
 from pyterrier_cascade.crossencoder.ranker import CrossEncoder
@@ -18,6 +17,8 @@ from pyterrier_cascade.early_exit.groups import batches
 from pyterrier_cascade.early_exit.policy import Plan, Policy, default_heads
 from pyterrier_cascade.early_exit.pruning import scores_in_turn
 from pyterrier_cascade.early_exit.ranker import EarlyExitRanker, HeadScores
+from pyterrier_cascade.encoder.pretrained import config_from
+from pyterrier_cascade.identity import combined
 from pyterrier_cascade.registry import refuse_others
 from pyterrier_cascade.saving import Saved
 
@@ -74,7 +75,7 @@ class SequentialReranker(Saved, EarlyExitRanker, pt.Estimator):
                 )
             return cls([CrossEncoder.from_pretrained(str(folder), **models) for folder in saved], **settings)
         if layers is None:
-            layers = default_heads(transformers.AutoConfig.from_pretrained(name_or_path).num_hidden_layers)
+            layers = default_heads(config_from(name_or_path, models.get("trust_remote_code", False)).num_hidden_layers)
         return cls([CrossEncoder.from_pretrained(name_or_path, layers=n, **models) for n in layers], **settings)
 
     def write_weights(self, path: str | os.PathLike) -> None:
@@ -155,12 +156,8 @@ class SequentialReranker(Saved, EarlyExitRanker, pt.Estimator):
         return self.models[-1].relevant_from
 
     def fingerprint(self) -> str:
-        """Returns a hash of the weights and of the settings that scores depend on."""
-        names = ("max_length", "engine", "precision", "text_field", "passages")
-        return " ".join(
-            f"{model.model.fingerprint} {[getattr(model, name) for name in names]} {model.calibrated_on()}"
-            for model in self.models
-        )
+        """Returns a hash of everything that scores depend on: all models, and their settings."""
+        return combined([model.fingerprint() for model in self.models])
 
     def head_scores(
         self,

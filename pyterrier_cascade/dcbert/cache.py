@@ -1,9 +1,15 @@
 """The document cache of DC-BERT (DC-1): the token states of all documents, encoded once."""
 
+import textwrap
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyterrier_cascade.checks import is_count
+from pyterrier_cascade.dcbert.settings import PARTS, PRECISIONS
+from pyterrier_cascade.encoder.passages import PASSAGES
 from pyterrier_cascade.store.encoding import Encode
+from pyterrier_cascade.store.folder import META
 from pyterrier_cascade.store.store import DocumentStore
 
 if TYPE_CHECKING:
@@ -13,6 +19,16 @@ if TYPE_CHECKING:
     from pyterrier_cascade.dcbert.ranker import DCBERT
 
 FROM_CACHE = ("query_length", "document_length", "passages")
+
+
+SETTINGS = {
+    "max_length": is_count,
+    "query_length": lambda value: value is None or is_count(value),
+    "document_length": lambda value: value is None or is_count(value),
+    "passages": lambda value: isinstance(value, str) and value in PASSAGES,
+    "precision": lambda value: isinstance(value, str) and value in PRECISIONS,
+}
+"""The settings of a DC-BERT that a cache keeps, each with the check of its value."""
 
 
 class DocumentCache(DocumentStore):
@@ -40,6 +56,23 @@ class DocumentCache(DocumentStore):
     """
 
     ARTIFACT_TYPE = "dcbert_cache"
+
+    @classmethod
+    def _read_meta(cls, folder: Path) -> dict[str, Any]:
+        """Returns the content of ``pt_meta.json``, after a check of all that a DC-BERT is made with."""
+        meta = super()._read_meta(folder)
+        parts = meta.get("parts", {})
+        # Whoever made the file may have written anything: an option such as trust_remote_code would run his code.
+        if not isinstance(parts, dict) or not all(type(part) is PARTS.get(name) for name, part in parts.items()):
+            raise ValueError(
+                f"{str(folder / META)!r} has the parts {_excerpt(parts)}; a cache may name "
+                f"{', '.join(f'{name} ({kind.__name__})' for name, kind in PARTS.items())} and nothing else: encode "
+                "the corpus anew"
+            )
+        for name, is_right in SETTINGS.items():
+            if name in meta and not is_right(meta[name]):
+                raise ValueError(f"{str(folder / META)!r} has {name} {_excerpt(meta[name])}; encode the corpus anew")
+        return meta
 
     def check(self, fingerprint: str, name: str) -> None:
         """Raises unless the cache was made by the model with this fingerprint.
@@ -76,7 +109,10 @@ class DocumentCache(DocumentStore):
         """The DC-BERT that made the cache. All rerankers of this object share its weights."""
         from pyterrier_cascade.dcbert.ranker import DCBERT
 
-        return DCBERT.from_pretrained(self.meta["model"], **self.meta["parts"])
+        try:
+            return DCBERT.from_pretrained(self.meta["model"], **self.meta["parts"])
+        except ValueError as error:
+            raise ValueError(f"{str(self.path / META)!r} names a model that cannot be: {error}") from error
 
     def dcbert(self, model: "DCBERT | None" = None, **settings: Any) -> "DCBERT":
         """Returns a DC-BERT with the settings that the documents were encoded with.
@@ -140,3 +176,8 @@ class DocumentCache(DocumentStore):
         from pyterrier_cascade.dcbert.cached_ranker import CachedRanker
 
         return CachedRanker(self, model, **settings)
+
+
+def _excerpt(value: Any) -> str:
+    """Returns the beginning of a value for an error."""
+    return textwrap.shorten(repr(value), 100)

@@ -8,6 +8,7 @@ from pyterrier_cascade.checks import check_choices, warn_user
 from pyterrier_cascade.dcbert.cache import DocumentCache
 from pyterrier_cascade.dcbert.ranker import COSTS, DCBERT, INTERACTIONS
 from pyterrier_cascade.dcbert.scoring import score_candidates
+from pyterrier_cascade.encoder.device import check_device
 from pyterrier_cascade.ranker import Ranker
 
 MISSING = ("error", "encode", "drop")
@@ -40,6 +41,7 @@ class CachedRanker(Ranker):
         text_field: str | None = None,
     ):
         check_choices(interaction=(interaction, (*INTERACTIONS, None)), missing=(missing, MISSING))
+        check_device(device)
         if not isinstance(model, DCBERT | None):
             raise ValueError(f"model must be a DCBERT, such as DCBERT.from_pretrained(...), not {model!r}")
         self.cache, self.model, self.interaction, self.missing = cache, model, interaction, missing

@@ -1,7 +1,5 @@
 """A DC-BERT in memory: texts to states, states to scores."""
 
-import hashlib
-import json
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
@@ -11,7 +9,6 @@ import torch
 import transformers
 from torch import nn
 
-from pyterrier_cascade.checkpoint import weights_of
 from pyterrier_cascade.checks import warn_user
 from pyterrier_cascade.dcbert import late
 from pyterrier_cascade.dcbert.interaction import Interaction, tensor
@@ -22,6 +19,7 @@ from pyterrier_cascade.encoder.lengths import default_length, length_limit
 from pyterrier_cascade.encoder.linear import linear_for
 from pyterrier_cascade.encoder.texts import TextEncoder
 from pyterrier_cascade.encoder.weight_cache import WeightCache
+from pyterrier_cascade.identity import combined, deciding_fields, of_weights
 from pyterrier_cascade.model import LoadedModel
 
 QUERY_LENGTH = 64
@@ -113,17 +111,9 @@ class DCBertModel(LoadedModel):
                 kept, and the precision; those of a :class:`DCBERT` with defaults unless given.
         """
         settings = (self.lengths()[1], False, "fp32") if settings is None else tuple(settings)
-        return self._from_weights.get(("fingerprint", settings), lambda: self._fingerprint(settings))
-
-    def _fingerprint(self, settings: tuple) -> str:
-        digest = hashlib.sha256(repr(settings).encode())
-        # Without the settings of the last call, which say how to cut and to pad.
-        tokenizer = json.loads(self.tokenizer.backend_tokenizer.to_str()) | {"truncation": None, "padding": None}
-        digest.update(json.dumps(tokenizer).encode())
-        for name, weight in weights_of(self.module.encoder_of("document")).items():
-            digest.update(name.encode())
-            digest.update(weight.numpy())
-        return digest.hexdigest()
+        encoder = self.module.encoder_of("document")
+        weights = self._from_weights.get("document weights", lambda: of_weights(encoder.state_dict()))
+        return combined(weights, self.tokenizer_identity, deciding_fields(encoder.config), settings)
 
     def warn_if_untrained(self) -> None:
         """Warns if the joint layers were never trained."""

@@ -32,7 +32,7 @@ class Encoded(NamedTuple):
 
 def bare_encoder(config: transformers.PretrainedConfig) -> transformers.PreTrainedModel:
     """Returns an encoder with random weights and without a pooler."""
-    encoder = transformers.AutoModel.from_config(config)
+    encoder = transformers.AutoModel.from_config(config, trust_remote_code=False)
     if getattr(encoder, "pooler", None) is not None:
         encoder.pooler = None
     return encoder

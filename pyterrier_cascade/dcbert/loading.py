@@ -8,12 +8,21 @@ import transformers
 
 from pyterrier_cascade import registry
 from pyterrier_cascade.checkpoint import check_folder
-from pyterrier_cascade.checks import check_choices
+from pyterrier_cascade.checks import check_choices, is_count
 from pyterrier_cascade.dcbert.inference import DCBertModel
 from pyterrier_cascade.dcbert.joint import HEADS, JointLayers
 from pyterrier_cascade.dcbert.model import VARIANTS, DCBert, DCBertConfig
+from pyterrier_cascade.dcbert.settings import PARTS
 from pyterrier_cascade.encoder.families import family_of
-from pyterrier_cascade.encoder.pretrained import portable, pretrained, silenced
+from pyterrier_cascade.encoder.pretrained import (
+    config_fields,
+    config_from,
+    portable,
+    pretrained,
+    silenced,
+    tokenizer_for,
+    undamaged,
+)
 
 
 def load(source: str, trust_remote_code: bool = False, **parts: Any) -> DCBertModel:
@@ -27,7 +36,7 @@ def load(source: str, trust_remote_code: bool = False, **parts: Any) -> DCBertMo
     """
     check_folder(source)
     check_parts(**parts)
-    found, _ = transformers.PretrainedConfig.get_config_dict(source)
+    found = config_fields(source)
     registry.refuse_others(source, "DCBERT", found)
     with silenced():
         if found.get("model_type") == DCBertConfig.model_type:
@@ -35,26 +44,28 @@ def load(source: str, trust_remote_code: bool = False, **parts: Any) -> DCBertMo
         else:
             module = _fresh(source, parts, trust_remote_code)
             untrained = f"the joint layers on {source!r} are fresh"
-    tokenizer = transformers.AutoTokenizer.from_pretrained(source, trust_remote_code=trust_remote_code)
-    if not tokenizer.is_fast:
-        raise ValueError(f"{source!r} has no fast tokenizer; save one beside it (tokenizer.json)")
-    return DCBertModel(module.eval(), tokenizer, untrained)
+    return DCBertModel(module.eval(), tokenizer_for(module, source, trust_remote_code), untrained)
 
 
 def check_parts(variant: str = VARIANTS[0], head: str = HEADS[0], **more: Any) -> None:
     """Raises unless a DC-BERT can be made of such parts, whatever the encoder."""
     check_choices(variant=(variant, VARIANTS), head=(head, HEADS))
     for name in ("joint_layers", "lower_layers"):
-        if more.get(name, 1) < 1:
+        if more.get(name) is not None and not is_count(more[name]):
             raise ValueError(f"{name} must be at least 1, not {more[name]!r}")
+    if not isinstance(more.get("tied", False), bool):
+        raise ValueError(f"tied must be True or False, not {more['tied']!r}")
 
 
 def _saved(source: str, parts: dict[str, Any]) -> tuple[DCBert, str | None]:
-    config = DCBertConfig.from_pretrained(source)
+    config = config_from(source, cls=DCBertConfig)
+    with undamaged(source):
+        check_parts(**{name: getattr(config, name) for name in PARTS})
+        family_of(config.encoder_config())
     for name, value in parts.items():
         if value != getattr(config, name):
             raise ValueError(f"{source!r} was made with {name}={getattr(config, name)!r}, not {value!r}; leave it out")
-    module, info = pretrained(DCBert, source, config=config, output_loading_info=True, dtype=torch.float32)
+    module, info = pretrained(DCBert, source, config)
     if missing := sorted(info["missing_keys"]):
         raise ValueError(
             f"{source!r} says that it is a DC-BERT, but these weights are missing: {', '.join(missing[:5])}"
@@ -64,8 +75,7 @@ def _saved(source: str, parts: dict[str, Any]) -> tuple[DCBert, str | None]:
 
 
 def _fresh(source: str, parts: dict[str, Any], trust_remote_code: bool) -> DCBert:
-    trust = {"trust_remote_code": trust_remote_code}
-    encoder_config = transformers.AutoConfig.from_pretrained(source, **trust)
+    encoder_config = config_from(source, trust_remote_code)
     if not family_of(encoder_config).has_position_table:
         raise ValueError(
             f"{source!r} is of type {encoder_config.model_type!r}, which has no table of positions to start the global "
@@ -75,7 +85,7 @@ def _fresh(source: str, parts: dict[str, Any], trust_remote_code: bool) -> DCBer
     for name in ("joint_layers", "lower_layers"):
         if parts.get(name, 1) > depth:
             raise ValueError(f"{name}={parts[name]}, but the encoder {source!r} has {depth} layers")
-    bare = pretrained(transformers.AutoModel, source, config=encoder_config, dtype=torch.float32, **trust)
+    bare, _ = pretrained(transformers.AutoModel, source, encoder_config, trust_remote_code=trust_remote_code)
     config = DCBertConfig(encoder=portable(bare.config), **parts)
     # Fresh parts are drawn alike every time, so that two rankers on the same bare encoder are the same ranker.
     with torch.random.fork_rng(devices=[]):

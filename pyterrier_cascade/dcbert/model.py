@@ -9,6 +9,7 @@ from torch import nn
 from pyterrier_cascade.dcbert.joint import Encoded, JointLayers, bare_encoder
 from pyterrier_cascade.dcbert.variants import LinearInteraction, LSTMInteraction
 from pyterrier_cascade.encoder.families import family_of
+from pyterrier_cascade.encoder.pretrained import config_of
 
 VARIANTS = ("transformer", "linear", "lstm")
 
@@ -51,7 +52,7 @@ class DCBertConfig(transformers.PretrainedConfig):
 
     def encoder_config(self, layers: int | None = None) -> transformers.PretrainedConfig:
         """Returns the encoder's configuration as its own class, perhaps with fewer layers."""
-        config = transformers.AutoConfig.for_model(**self.encoder)
+        config = config_of(self.encoder)
         if layers is not None:
             family_of(config).truncate(config, layers)
         return config

@@ -18,8 +18,8 @@ from pyterrier_cascade.dcbert.cache import DocumentCache
 from pyterrier_cascade.dcbert.inference import Scorer
 from pyterrier_cascade.dcbert.loading import check_parts, load
 from pyterrier_cascade.dcbert.scoring import DocumentStates, PairScores, score_candidates
-from pyterrier_cascade.dcbert.settings import DCBertTraining
-from pyterrier_cascade.encoder.device import device_of
+from pyterrier_cascade.dcbert.settings import PRECISIONS, DCBertTraining
+from pyterrier_cascade.encoder.device import check_device, device_of
 from pyterrier_cascade.encoder.pairs import TokenPairs, tokenize_texts
 from pyterrier_cascade.encoder.passages import PASSAGES
 from pyterrier_cascade.encoder.texts import TextEncoder
@@ -82,7 +82,8 @@ class DCBERT(NeuralRanker):
         self.device, self.precision, self.verbose = device, precision, verbose
         self.text_field, self.training = text_field, training
         check_choices(interaction=(interaction, INTERACTIONS), passages=(passages, PASSAGES))
-        check_choices(precision=(precision, ("fp32", "bf16")))
+        check_choices(precision=(precision, PRECISIONS))
+        check_device(device)
         for name in ("query_length", "document_length"):
             length = getattr(self, name)
             if length is not None and length < 4:
@@ -145,6 +146,11 @@ class DCBERT(NeuralRanker):
                 f"{self.model!r} has positions for {model.length_limit}; a document needs 4 or more"
             )
         return query, document
+
+    def reading(self):
+        """Returns the settings that decide which part of a text the model reads, with the lengths that hold."""
+        query, document = self.lengths
+        return super().reading() | {"query_length": query, "document_length": document, "passages": self.passages}
 
     def score(self, frame: pd.DataFrame, blocks: frames.Blocks) -> dict[str, np.ndarray]:
         """Returns the relevance of each candidate and the cost columns."""

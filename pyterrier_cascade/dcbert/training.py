@@ -64,7 +64,7 @@ def fit(ranker: "DCBERT", train: pd.DataFrame, dev: pd.DataFrame | None, dev_qre
                 device=device,
                 compute_loss=loss,
                 measure_dev=None if dev is None else _measure(ours, dev, dev_qrels, frozen),
-                dev=frames.digest([dev, dev_qrels], ranker.text_field, ranker.passages, ranker.lengths),
+                dev=ranker.digest([dev, dev_qrels]),
                 verbose=ranker.verbose,
             )
         finally:

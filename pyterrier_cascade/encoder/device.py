@@ -2,6 +2,24 @@
 
 import torch
 
+DEVICES = ("cpu", "cuda", "mps", "xpu")
+"""The kinds of devices that an encoder can run on."""
+
+
+def check_device(name: str | None) -> None:
+    """Raises unless a name can be that of a device, here or on another machine; None lets the package choose one."""
+    if name is None:
+        return
+    try:
+        kind = torch.device(name).type
+    except (RuntimeError, TypeError):
+        kind = None
+    if kind not in DEVICES:
+        raise ValueError(
+            f"device={name!r} is no device that computes; give one of {', '.join(DEVICES)}, perhaps with a number "
+            "('cuda:0'), or None for a GPU where there is one"
+        )
+
 
 def device_of(name: str | None) -> torch.device:
     """Returns the device of a name; for None a GPU if there is one, otherwise the CPU."""
@@ -10,6 +28,13 @@ def device_of(name: str | None) -> torch.device:
     if torch.cuda.is_available():
         return torch.device("cuda")
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def training_precision(name: str, device: torch.device) -> str:
+    """Returns ``"bf16"`` or ``"fp32"`` for the ``precision`` of a training, which may be ``"auto"``."""
+    if name == "auto":
+        return "bf16" if has_bf16(device) else "fp32"
+    return name
 
 
 def has_bf16(device: torch.device) -> bool:

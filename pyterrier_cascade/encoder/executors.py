@@ -8,9 +8,9 @@ import numpy as np
 from torch import nn
 
 from pyterrier_cascade.checks import check_choices
-from pyterrier_cascade.encoder.device import device_of
+from pyterrier_cascade.encoder.device import check_device, device_of
 from pyterrier_cascade.encoder.heads import Head
-from pyterrier_cascade.encoder.openvino_executor import CALIBRATED, CALIBRATION, OpenVINOExecutor
+from pyterrier_cascade.encoder.openvino_executor import CALIBRATED, CALIBRATION, OpenVINOExecutor, openvino_precision
 from pyterrier_cascade.encoder.openvino_graphs import check_installed
 from pyterrier_cascade.encoder.pairs import TokenPairs
 from pyterrier_cascade.encoder.torch_executor import DTYPES, TorchExecutor
@@ -23,6 +23,7 @@ ENGINES = {"torch": tuple(DTYPES), "openvino": (*DTYPES, *CALIBRATED)}
 def check_engine(engine: str, precision: str, device: str | None) -> None:
     """Raises if an engine is unknown or not installed, or if it does not have the precision or the device."""
     check_choices(engine=(engine, ENGINES))
+    check_device(device)
     if precision not in ENGINES[engine]:
         others = [name for name, precisions in ENGINES.items() if precision in precisions]
         hint = f" ({precision} needs engine={others[0]!r})" if others else ""
@@ -33,6 +34,11 @@ def check_engine(engine: str, precision: str, device: str | None) -> None:
         if device not in (None, "cpu"):
             raise ValueError(f"engine='openvino' computes on the CPU, not on device={device!r}; use engine='torch'")
         check_installed()
+
+
+def computed_precision(engine: str, precision: str) -> str:
+    """Returns the precision that an engine computes in on this machine, whatever the user calls it."""
+    return precision if engine == "torch" else openvino_precision(precision)
 
 
 class Executors:

@@ -26,6 +26,15 @@ CALIBRATION = (32, 320)
 """The smallest and the largest number of inputs that int8 is calibrated on."""
 
 
+def openvino_precision(precision: str) -> str:
+    """Returns the precision that OpenVINO computes in on this machine, such as ``"int8 and bf16"``.
+
+    Operations that int8 does not cover, such as norms and sums, are in bf16 where the hardware has it.
+    """
+    rest = "bf16" if precision != "fp32" and has_bf16(OpenVINOExecutor.device) else "fp32"
+    return f"{precision} and {rest}" if precision in CALIBRATED else rest
+
+
 class OpenVINOExecutor(Executor):
     """Runs the layers up to each head as graphs that OpenVINO compiles for this CPU; torch looks the embeddings up.
 
@@ -67,8 +76,7 @@ class OpenVINOExecutor(Executor):
             kind, make, deciding = precision, quantized, [calibration.lengths, *calibration.columns.values()]
         folder = cache and cache / f"{kind}-{openvino_graphs.fingerprint(encoder, self.heads, *deciding)}"
         graphs = openvino_graphs.read_or_make(folder, make)
-        # Operations that int8 does not cover, such as norms and sums, are in bf16 where the hardware has it.
-        low = precision != "fp32" and has_bf16(self.device)
+        low = openvino_precision(precision).endswith("bf16")
         n_threads = torch.get_num_threads()
         settings = {
             "INFERENCE_PRECISION_HINT": "bf16" if low else "f32",

@@ -22,6 +22,7 @@ from pyterrier_cascade.encoder.executor import Span
 from pyterrier_cascade.encoder.families import Encoder, family_of
 from pyterrier_cascade.encoder.heads import Head
 from pyterrier_cascade.encoder.layout import Padded
+from pyterrier_cascade.identity import combined, deciding_fields, of_arrays, of_weights
 from pyterrier_cascade.store.publish import publishing_folder
 
 
@@ -189,11 +190,7 @@ def fingerprint(encoder: nn.Module, heads: Sequence[Head], *more: np.ndarray) ->
     for code in (executor, layers, layout, linear, sys.modules[__name__], *(sys.modules[name] for name in ours)):
         digest.update(inspect.getsource(code).encode())
     versions = [version(package) for package in ("openvino", "nncf", "torch")]
-    config = encoder.config.to_dict() | {"_name_or_path": None}
-    digest.update(repr([versions, [(head.layer, head.pooling) for head in heads], config]).encode())
-    for module in (encoder, *(head.module for head in heads)):
-        for tensor in module.state_dict().values():
-            digest.update(tensor.detach().cpu().contiguous().numpy())
-    for array in more:
-        digest.update(np.ascontiguousarray(array))
-    return digest.hexdigest()[:16]
+    places = [(head.layer, head.pooling) for head in heads]
+    weights = [of_weights(module.state_dict()) for module in (encoder, *(head.module for head in heads))]
+    fields = deciding_fields(encoder.config)
+    return combined(digest.hexdigest(), versions, places, fields, weights, of_arrays(more))[:16]

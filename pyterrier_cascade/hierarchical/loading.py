@@ -1,7 +1,7 @@
 """A hierarchical ranker's model in memory: fresh, from a folder, and made ready for a training."""
 
-import json
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 from pyterrier_cascade import registry
 from pyterrier_cascade.checkpoint import check_folder
-from pyterrier_cascade.encoder.pretrained import undamaged
+from pyterrier_cascade.encoder.pretrained import json_object, undamaged
 from pyterrier_cascade.encoder.workers import workers
 from pyterrier_cascade.frames import distinct
 from pyterrier_cascade.hierarchical.model import (
@@ -53,6 +53,11 @@ class HierarchicalModel(LoadedModel):
     def tokenizer(self) -> WordTokenizer:
         """The tokenizer of the vocabulary as it is now, because the vocabulary grows in training."""
         return WordTokenizer(self.module.vectors.numbers, self.module.architecture.lowercase)
+
+    @property
+    def tokenizer_identity(self) -> str:
+        """Empty, because the vocabulary is among the weights."""
+        return ""
 
     @property
     def full_layers(self) -> int:
@@ -175,7 +180,7 @@ def load(
     folder = _folder(source)
     if not (folder / CONFIG).is_file():
         raise FileNotFoundError(f"{source!r} has no {CONFIG}; give a name that push_to_hub filled")
-    config = json.loads((folder / CONFIG).read_text())
+    config = json_object(folder / CONFIG)
     registry.refuse_others(source, RANKER, config)
     if config.get("model_type") != MODEL_TYPE:
         raise ValueError(
@@ -183,16 +188,38 @@ def load(
             f"{RANKER}.save_pretrained wrote"
         )
     with undamaged(source):
-        weights = load_file(folder / WEIGHTS)
-    module = build(config["scheme"], config["level"], HierarchicalArchitecture(**config["architecture"]))
-    module.config, module.vectors.numbers = config, numbered((folder / VOCABULARY).read_bytes())
-    n_words, n_vectors = len(module.vectors.numbers), len(weights["vectors.tuned"]) + len(weights["vectors.rest"]) - 1
-    if n_words != n_vectors:
-        raise ValueError(
-            f"{source!r} has vectors for {n_vectors} words, but its vocabulary has {n_words}; save it again"
-        )
-    module.load_state_dict(weights | {WORDS: module.vectors.get_extra_state()})
-    return HierarchicalModel(module, None if config["trained_on"] else f"{source!r} was saved before it was trained")
+        weights, architecture = load_file(folder / WEIGHTS), HierarchicalArchitecture(**config["architecture"])
+        _check_sizes(source, architecture, weights)
+        module = build(config["scheme"], config["level"], architecture)
+        module.config, module.vectors.numbers = config, numbered((folder / VOCABULARY).read_bytes())
+        n_words = len(module.vectors.numbers)
+        n_vectors = len(weights["vectors.tuned"]) + len(weights["vectors.rest"]) - 1
+        if n_words != n_vectors:
+            raise ValueError(
+                f"{source!r} has vectors for {n_vectors} words, but its vocabulary has {n_words}; save it again"
+            )
+        module.load_state_dict(weights | {WORDS: module.vectors.get_extra_state()})
+        untrained = None if config["trained_on"] else f"{source!r} was saved before it was trained"
+    return HierarchicalModel(module, untrained)
+
+
+def _check_sizes(source: str, architecture: HierarchicalArchitecture, weights: Mapping[str, torch.Tensor]) -> None:
+    """Raises unless an architecture is that of weights, before anything of its sizes takes memory."""
+    kernels = [tensor for name, tensor in weights.items() if re.fullmatch(r"kernels\.\d+\.weight", name)]
+    hidden = [tensor for name, tensor in weights.items() if re.fullmatch(r"perceptrons\.\w+\.0\.weight", name)]
+    there = {
+        "embedding_width": weights["vectors.tuned"].shape[1],
+        "width": len(weights["encoding.weight"]) // 2,
+        "kernels": len(kernels),
+        "channels": len(weights["kernels.0.weight"]) // len(hidden),
+        "hidden": len(hidden[0]),
+    }
+    for name, size in there.items():
+        if getattr(architecture, name) != size:
+            raise ValueError(
+                f"the architecture in {str(Path(source) / CONFIG)!r} is not that of the weights beside it: {name} is "
+                f"{getattr(architecture, name)}, but the weights have {size}; use the {CONFIG} that was saved with them"
+            )
 
 
 def _folder(source: str) -> Path:

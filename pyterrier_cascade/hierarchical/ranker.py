@@ -165,7 +165,7 @@ class HierarchicalRanker(NeuralRanker):
             LabelledQuestions(model.pairs(queries, texts), labels, blocks),
             self.training,
             measure_dev=None if dev is None else measure_dev,
-            dev=frames.digest([dev, dev_qrels], self.text_field),
+            dev=self.digest([dev, dev_qrels]),
             verbose=self.verbose,
         )
         if fresh:

@@ -5,28 +5,31 @@ fastest when each core computes the gradients of a part of its questions. The Tr
 pass for all questions, has no place for that.
 """
 
-import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
 
 import numpy as np
 import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
 from tqdm.auto import tqdm
 
-from pyterrier_cascade.encoder.device import has_bf16
+from pyterrier_cascade.encoder.device import training_precision
 from pyterrier_cascade.encoder.workers import workers
 from pyterrier_cascade.frames import Blocks
 from pyterrier_cascade.hierarchical.loading import PRECISIONS
 from pyterrier_cascade.hierarchical.model import CompareAggregate
 from pyterrier_cascade.hierarchical.pairs import QuestionAnswerPairs
 from pyterrier_cascade.hierarchical.training import HierarchicalTraining, joint_loss, question_losses
+from pyterrier_cascade.store.publish import publishing_file
 from pyterrier_cascade.training.folder import claim, writable_folder
 from pyterrier_cascade.training.identity import identity
 
-STATE = "hierarchical-training.pt"
-COURSE = ("n_updates", "sums", "history", "best")
-"""The attributes of a trainer that say how far it is."""
+STATE = "hierarchical-training.safetensors"
+COURSE = ("n_updates", "history")
+"""The attributes of a trainer that say how far it is and are no tensors."""
 
 
 @dataclass(frozen=True)
@@ -104,8 +107,8 @@ class QuestionTrainer:
             for parameter in self.rates
         }
         self.n_steps = len(steps_of_epoch(len(self.rows), settings, 0))
-        bf16 = settings.precision == "bf16" or (settings.precision == "auto" and has_bf16(torch.device("cpu")))
-        self.dtype = PRECISIONS["bf16" if bf16 else "fp32"]
+        self.precision = training_precision(settings.precision, torch.device("cpu"))
+        self.dtype = PRECISIONS[self.precision]
         self.n_updates, self.sums = 0, torch.zeros(len(self.levels) + 1, dtype=torch.float64)
         self.history: list[dict] = []
         self.best: list[torch.Tensor] | None = None
@@ -191,18 +194,26 @@ class QuestionTrainer:
             for parameter, value in zip(self.module.parameters(), values, strict=True):
                 parameter.copy_(value)
 
-    def state(self) -> dict:
-        """Returns everything that the next update depends on."""
-        adam = [optimizer.state_dict() for optimizer in self.optimizers.values()]
-        course = {name: getattr(self, name) for name in COURSE}
-        return course | {"parameters": list(self.module.parameters()), "adam": adam}
+    def state(self) -> tuple[dict[str, torch.Tensor], dict]:
+        """Returns everything that the next update depends on: tensors by name, and the numbers beside them."""
+        found = {"sums": self.sums}
+        found |= {f"parameters.{number}": one.detach() for number, one in enumerate(self.module.parameters())}
+        found |= {f"best.{number}": one for number, one in enumerate(self.best or ())}
+        for number, (parameter, optimizer) in enumerate(self.optimizers.items()):
+            found |= {f"adam.{number}.{name}": one for name, one in optimizer.state[parameter].items()}
+        return found, {name: getattr(self, name) for name in COURSE}
 
-    def restore(self, state: dict) -> None:
+    def restore(self, tensors: Mapping[str, torch.Tensor], course: Mapping) -> None:
         """Puts the trainer where it stood when :meth:`state` returned this state."""
-        vars(self).update({name: state[name] for name in COURSE})
-        self.set_parameters(state["parameters"])
-        for optimizer, adam in zip(self.optimizers.values(), state["adam"], strict=True):
-            optimizer.load_state_dict(adam)
+        vars(self).update({name: course[name] for name in COURSE})
+        n_parameters = len(list(self.module.parameters()))
+        self.sums = tensors["sums"]
+        self.set_parameters([tensors[f"parameters.{number}"] for number in range(n_parameters)])
+        self.best = [tensors[f"best.{number}"] for number in range(n_parameters)] if "best.0" in tensors else None
+        for number, (parameter, optimizer) in enumerate(self.optimizers.items()):
+            begin = f"adam.{number}."
+            state = {name.removeprefix(begin): one for name, one in tensors.items() if name.startswith(begin)}
+            optimizer.state[parameter].update(state)
 
 
 def train_model(
@@ -256,13 +267,17 @@ class KeptTraining:
 
     def __init__(self, trainer: QuestionTrainer, dev: str | None):
         folder = writable_folder(trainer.settings)
-        claim(folder, identity(trainer.settings, trainer.module, trainer.questions.arrays(), dev), HierarchicalTraining)
+        # On another machine "auto" may mean another precision.
+        settings = replace(trainer.settings, precision=trainer.precision)
+        claim(folder, identity(settings, trainer.module, trainer.questions.arrays(), dev), HierarchicalTraining)
         self.trainer, self.path = trainer, folder / STATE
         if self.path.exists():
-            trainer.restore(torch.load(self.path, weights_only=True))
+            with safe_open(self.path, "pt") as file:
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+                trainer.restore(tensors, json.loads(file.metadata()["course"]))
 
     def write(self) -> None:
         """Writes the state of the training. A kill leaves either the old file or the new one."""
-        unfinished = self.path.with_suffix(".tmp")
-        torch.save(self.trainer.state(), unfinished)
-        os.replace(unfinished, self.path)
+        tensors, course = self.trainer.state()
+        with publishing_file(self.path) as unfinished:
+            save_file(tensors, unfinished, {"course": json.dumps(course)})

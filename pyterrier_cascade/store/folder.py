@@ -16,15 +16,19 @@ import re
 import shutil
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from pyterrier_cascade.checks import is_count
 from pyterrier_cascade.store import locks, publish
 from pyterrier_cascade.store.shards import Shard
 
 META, END, CHANGES = "pt_meta.json", "end.json", "changes.json"
 LOCK, CHANGING = ".lock", ".changing"
 """The first is held for a moment while the index is exchanged, the second throughout a change."""
+MOST_SHARDS = 1_000_000
+"""The most shards of a store; a damaged file that counts more would be believed for hours."""
 BUILT, ADDED = re.compile(r"shard-(\d{5,})"), re.compile(r"added-(\d{5,})")
 
 
@@ -78,7 +82,15 @@ class Changes:
             fields = publish.read_sealed(folder / CHANGES)
         except FileNotFoundError:
             return cls()
-        return cls(tuple(fields["added"]), tuple(fields["removed"]), dict(fields["dead"]), fields["next"])
+        try:
+            dead = {number: list(rows) for number, rows in fields["dead"]}
+            found = cls(tuple(fields["added"]), tuple(fields["removed"]), dead, fields["next"])
+            numbers = (*found.added, *found.removed, *dead, *chain.from_iterable(dead.values()), found.next)
+            if all(is_count(number, least=0) for number in numbers):
+                return found
+        except (KeyError, TypeError, ValueError):
+            pass
+        raise ValueError(f"{str(folder / CHANGES)!r} is damaged: it does not say which shards and documents changed")
 
     def _fields(self) -> dict[str, Any]:
         dead = [[number, rows] for number, rows in sorted(self.dead.items())]
@@ -121,7 +133,13 @@ class StoreFolder:
     @property
     def end(self) -> dict[str, int] | None:
         """The ``n_documents`` and ``n_shards`` of the corpus that was built; None while no build has seen its end."""
-        return publish.read_sealed(self.path / END) if (self.path / END).is_file() else None
+        if not (self.path / END).is_file():
+            return None
+        end = publish.read_sealed(self.path / END)
+        if not all(is_count(end.get(name), least=0) for name in ("n_documents", "n_shards")):
+            raise ValueError(f"{str(self.path / END)!r} is damaged: it counts neither documents nor shards")
+        _check_many(self.path / END, end["n_shards"])
+        return end
 
     def built(self) -> list[int]:
         """Returns the numbers of the built shards that are on disk, ascending."""
@@ -135,6 +153,7 @@ class StoreFolder:
     def missing(self) -> list[int]:
         """Returns the numbers of the shards that are known to be missing, ascending."""
         there, end = self.numbers(), self.end
+        _check_many(self.path, max(there, default=0))
         n_built = end["n_shards"] if end else max(there, default=-1) + 1
         return sorted((set(range(n_built)) - set(self.changes.removed) | set(self.changes.added)) - set(there))
 
@@ -164,6 +183,15 @@ class StoreFolder:
         left += [shard_name(number) for number in set(self.built()) & set(self.changes.removed)]
         for name in left:
             shutil.rmtree(self.path / name, ignore_errors=True)
+
+
+def _check_many(place: Path, n_shards: int) -> None:
+    """Raises where a file or a folder says that a store has more shards than one can have."""
+    if n_shards > MOST_SHARDS:
+        raise ValueError(
+            f"{str(place)!r} says that there are {n_shards} shards, more than the {MOST_SHARDS} that a cache can have; "
+            "it is damaged: build the cache anew"
+        )
 
 
 def _numbers(folder: Path, pattern: re.Pattern) -> list[int]:

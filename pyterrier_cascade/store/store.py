@@ -14,7 +14,7 @@ from pyterrier_cascade.checks import is_count
 from pyterrier_cascade.store import change, publish
 from pyterrier_cascade.store.build import Builder
 from pyterrier_cascade.store.documents import documents_of, refuse_string
-from pyterrier_cascade.store.dtypes import dtype_of
+from pyterrier_cascade.store.dtypes import DTYPES, dtype_of
 from pyterrier_cascade.store.encoding import Encode
 from pyterrier_cascade.store.folder import META, StoreFolder
 from pyterrier_cascade.store.index import Index
@@ -75,6 +75,14 @@ class DocumentStore(pt.Artifact):
         if any(meta.get(key) != kind[key] for key in keys):
             seen, wanted = ", ".join(f"{key} {meta.get(key)!r}" for key in keys), cls.ARTIFACT_TYPE
             raise ValueError(f"{str(folder)!r} holds {seen}; this reads {wanted}, shards, version {VERSION}")
+        are_right = {
+            **{name: isinstance(meta.get(name), str) for name in ("model", "fingerprint")},
+            **{name: is_count(meta.get(name)) for name in ("width", "shard_size")},
+            "dtype": isinstance(meta.get("dtype"), str) and meta["dtype"] in DTYPES,
+        }
+        for name, is_right in are_right.items():
+            if not is_right:
+                raise ValueError(f"{str(folder / META)!r} has {name} {meta.get(name)!r:.100}; build the cache anew")
         return meta
 
     @classmethod

@@ -3,10 +3,12 @@
 import copy
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pandas as pd
 
 from pyterrier_cascade import frames
+from pyterrier_cascade.encoder.device import device_of, training_precision
 from pyterrier_cascade.store.publish import publish_file
 from pyterrier_cascade.tanda.recipe import Recipe
 from pyterrier_cascade.training.identity import identity, refuse_another
@@ -17,9 +19,6 @@ ADAPT_RATES = (1e-6, 2e-6, 5e-6, 1e-5, 2e-5)
 
 DONE = "transferred.json"
 """The file beside the transferred weights that identifies them; it is written last."""
-
-READING = ("text_field", "max_length", "query_length", "document_length", "passages")
-"""The settings of rankers that decide which part of a text is read."""
 
 
 class Tanda(Recipe):
@@ -122,8 +121,10 @@ class Tanda(Recipe):
         found = {"transfer_set": frames.digest([self.transfer], ranker.text_field)}
         for number, one in enumerate(models):
             prefix = f"model {number}: " * (len(models) > 1)
-            reading = {name: getattr(one, name) for name in READING if hasattr(one, name)}
-            fields = identity(one.training, one.model.loaded.module, [], None) | reading
+            # On another machine "auto" may mean another precision.
+            precision = training_precision(one.training.precision, device_of(getattr(one, "device", None)))
+            fields = identity(replace(one.training, precision=precision), one.model.loaded.module, [], None)
+            fields |= one.reading() | {"tokenizer": one.model.loaded.tokenizer_identity}
             found |= {prefix + name: value for name, value in fields.items()}
         return found
 

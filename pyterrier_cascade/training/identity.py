@@ -1,6 +1,5 @@
 """Tells trainings apart, so that a folder with the files of another training is an error and not continued wrongly."""
 
-import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
@@ -9,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from pyterrier_cascade.checkpoint import weights_of
+from pyterrier_cascade.identity import combined, deciding_fields, of_arrays, of_weights
 from pyterrier_cascade.training.settings import Training
 
 
@@ -18,7 +17,8 @@ def identity(
 ) -> dict[str, object]:
     """Returns everything that decides the result of a training, as JSON values: its settings, and hashes of the rest.
 
-    The hash covers the module's ``config`` too, because some choices, such as the pooling, are not in the weights.
+    The hash covers the deciding fields of the module's ``config`` too, because some choices, such as the pooling, are
+    not in the weights.
 
     Args:
         settings: The settings of the training.
@@ -26,25 +26,11 @@ def identity(
         examples: The arrays of the training examples.
         dev: A hash of the development data; None without development data.
     """
-    digest = hashlib.sha256()
-    for name, tensor in weights_of(module).items():
-        digest.update(f"{name} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.numpy())
-    for values in examples:
-        digest.update(np.ascontiguousarray(values))
-    config = module.config if isinstance(module.config, Mapping) else module.config.to_dict()
-    digest.update(json.dumps(_deciding_fields(config), sort_keys=True, default=repr).encode())
+    fields = deciding_fields(module.config, training=True)
     run = {name: value for name, value in asdict(settings).items() if name not in ("folder", "save_every")}
-    run |= {"data_and_weights": digest.hexdigest(), "development_data": dev}
+    run["data_and_weights"] = combined(of_weights(module.state_dict()), of_arrays(examples), fields)
+    run["development_data"] = dev
     return json.loads(json.dumps(run, default=lambda number: number.item()))
-
-
-def _deciding_fields(config: object) -> object:
-    """Returns a configuration without the fields that do not change a training, such as the folder it came from."""
-    if not isinstance(config, Mapping):
-        return config
-    left_out = ("_name_or_path", "_attn_implementation", "architectures", "dtype", "transformers_version")
-    return {str(name): _deciding_fields(value) for name, value in config.items() if name not in left_out}
 
 
 def refuse_another(folder: Path, before: Mapping, now: Mapping, owner: type, holds: str = "another training") -> None:

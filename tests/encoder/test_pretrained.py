@@ -8,7 +8,7 @@ import torch
 import transformers
 
 from pyterrier_cascade import DCBERT, Cascade, CrossEncoder, HierarchicalRanker
-from pyterrier_cascade.encoder.pretrained import config_fields, fast_tokenizer, fixed_seed, silenced
+from pyterrier_cascade.encoder.pretrained import config_fields, fixed_seed, silenced, tokenizer_for
 from tests import tiny
 
 RANKERS = [CrossEncoder, Cascade, DCBERT]
@@ -83,10 +83,11 @@ def test_the_callers_verbosity_comes_back(bar):
 
 
 def test_a_slow_tokenizer_is_refused(tiny_bert, monkeypatch):
-    assert fast_tokenizer(tiny_bert).is_fast and config_fields(tiny_bert)["model_type"] == "bert"
+    module = transformers.AutoModel.from_pretrained(tiny_bert, trust_remote_code=False)
+    assert tokenizer_for(module, tiny_bert).is_fast and config_fields(tiny_bert)["model_type"] == "bert"
     monkeypatch.setattr(transformers.PreTrainedTokenizerFast, "is_fast", False)
     with pytest.raises(ValueError, match=rf"'{tiny_bert}' has no fast tokenizer; save one beside it \(tokenizer.json"):
-        fast_tokenizer(tiny_bert)
+        tokenizer_for(module, tiny_bert)
 
 
 def _cut(path: Path) -> None:

@@ -36,8 +36,9 @@ def run(settings=None, examples=(1, 2), dev="dev", weight=1.0, **config) -> dict
         run(Training(folder="elsewhere", save_every=7)),
         run(Training(epochs=np.int64(3), learning_rate=np.float64(2e-5))),
         run(_name_or_path="elsewhere", transformers_version="0", dtype="float32", architectures=["Tiny"]),
+        run(trained_on={"questions": 3}, _attn_implementation="eager"),
     ],
-    ids=["itself", "folder", "numbers of numpy", "origin of the encoder"],
+    ids=["itself", "folder", "numbers of numpy", "origin of the encoder", "record"],
 )
 def test_differences_that_do_not_change_a_training(same):
     """Where files lie, and what the library notes about itself."""
@@ -51,8 +52,8 @@ def test_differences_that_do_not_change_a_training(same):
         (run(Training(relevant_from=2)), "relevant_from"),
         (run(examples=(1, 3)), "data_and_weights"),
         (run(weight=2.0), "data_and_weights"),
-        (run(heads=[1, 2]), "data_and_weights"),
-        (run(encoder={"hidden_size": 3}), "data_and_weights"),
+        (run(layers=[1, 2]), "data_and_weights"),
+        (run(encoder={"model_type": "bert", "num_attention_heads": 2}), "data_and_weights"),
         (run(dev=None), "development_data"),
     ],
 )

@@ -208,6 +208,13 @@ class Family(ABC):
         """Returns the row of the position table that the first token uses."""
         return 0
 
+    def deciding_fields(self, config: Any) -> dict[str, Any]:
+        """Returns what scores depend on and only this family has, alike in all versions of transformers.
+
+        :data:`pyterrier_cascade.identity.SCORING` has the fields that several families share.
+        """
+        return {}
+
     def classifier_pooling(self, config: Any) -> str:
         """Returns the pooling of Hugging Face's classifier of the family, one of the engine's ``POOLINGS``."""
         return "cls"

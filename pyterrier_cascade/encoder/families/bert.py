@@ -53,6 +53,10 @@ class Roberta(Bert):
         """Returns the row of the position table that the first token uses."""
         return config.pad_token_id + 1
 
+    def deciding_fields(self, config: Any) -> dict[str, Any]:
+        """Returns the row of the first position."""
+        return {"first_position": self.first_position(config)}
+
     def classifier(self, module: nn.Module) -> nn.Module:
         """Returns the classifier, which takes the states of all tokens and reads the first."""
         return nn.Sequential(first_of_sequence(), module.classifier)

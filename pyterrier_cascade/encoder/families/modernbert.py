@@ -60,6 +60,18 @@ class ModernBert(Family):
         if getattr(config, "layer_types", None):
             config.layer_types = config.layer_types[:layers]
 
+    def deciding_fields(self, config: Any) -> dict[str, Any]:
+        """Returns the kind of each layer's attention, and its rotary positions."""
+        kinds = getattr(config, "layer_types", None)
+        if kinds is None:
+            every = config.global_attn_every_n_layers
+            kinds = [LOCAL if number % every else FULL for number in range(config.num_hidden_layers)]
+        rotary = getattr(config, "rope_parameters", None)
+        if rotary is None:
+            thetas = {FULL: config.global_rope_theta, LOCAL: config.local_rope_theta or config.global_rope_theta}
+            rotary = {kind: {"rope_type": "default", "rope_theta": theta} for kind, theta in thetas.items()}
+        return {"layer_types": list(kinds), "rotary": rotary}
+
     def classifier_pooling(self, config: Any) -> str:
         """Returns the pooling of Hugging Face's classifier, which is a field of the configuration."""
         return config.classifier_pooling
