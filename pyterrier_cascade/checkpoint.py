@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from pyterrier_cascade.encoder.pretrained import silenced, undamaged
+from pyterrier_cascade.encoder.pretrained import CONFIG, silenced, undamaged
 from pyterrier_cascade.model import LoadedModel, TrainedOn
 from pyterrier_cascade.store.user_cache import user_cache
 
@@ -79,7 +79,7 @@ class Checkpoint:
                 # Weights that are first used in inference mode can be trained nevertheless.
                 with torch.inference_mode(False):
                     loaded = self.load(self.source, **self.options)
-                with undamaged(self.source):
+                with undamaged(self.source, CONFIG):
                     loaded.check()
                 if self._weights is not None:
                     from safetensors.torch import load as from_bytes

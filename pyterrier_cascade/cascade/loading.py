@@ -13,6 +13,7 @@ from pyterrier_cascade.early_exit.policy import are_layers, default_heads
 from pyterrier_cascade.encoder.families import family_of
 from pyterrier_cascade.encoder.layout import POOLINGS
 from pyterrier_cascade.encoder.pretrained import (
+    CONFIG,
     config_fields,
     config_from,
     fixed_seed,
@@ -65,11 +66,11 @@ def load(
 
 def _saved(source: str, wanted: dict) -> tuple[CascadeTransformer, str | None]:
     config = config_from(source, cls=CascadeConfig)
-    with undamaged(source):
+    with undamaged(source, CONFIG):
         family_of(config.encoder_config)
+        check_heads(tuple(config.layers), config.pooling, config.outputs)
+        _check_depth(config.layers, config.encoder_config, source)
         _ = [Certificate.from_config(one) for one in config.certificates]
-    check_heads(tuple(config.layers), config.pooling, config.outputs)
-    _check_depth(config.layers, config.encoder_config, source)
     layers = wanted.pop("layers") if config.converted else None
     for name, value in wanted.items():
         has = getattr(config, name)

@@ -23,7 +23,7 @@ def held_by(source: str) -> Reranker | None:
         config = config_fields(source)
     except OSError as error:
         raise OSError(f"{source!r} is neither a folder nor a model on the Hub that can be read: {error}") from error
-    if "ForSequenceClassification" in "".join(config.get("architectures") or []):
+    if "ForSequenceClassification" in str(config.get("architectures")):
         return registry.by_command("crossencoder")
     return registry.holds(source, config)
 

@@ -15,6 +15,7 @@ from pyterrier_cascade.dcbert.model import VARIANTS, DCBert, DCBertConfig
 from pyterrier_cascade.dcbert.settings import PARTS
 from pyterrier_cascade.encoder.families import family_of
 from pyterrier_cascade.encoder.pretrained import (
+    CONFIG,
     config_fields,
     config_from,
     portable,
@@ -59,7 +60,7 @@ def check_parts(variant: str = VARIANTS[0], head: str = HEADS[0], **more: Any) -
 
 def _saved(source: str, parts: dict[str, Any]) -> tuple[DCBert, str | None]:
     config = config_from(source, cls=DCBertConfig)
-    with undamaged(source):
+    with undamaged(source, CONFIG):
         check_parts(**{name: getattr(config, name) for name in PARTS})
         family_of(config.encoder_config())
     for name, value in parts.items():

@@ -75,7 +75,7 @@ def config_from(source: str, trust_remote_code: bool = False, cls: type | None =
     from transformers import AutoConfig
 
     check_files(source)
-    with undamaged(source):
+    with undamaged(source, CONFIG):
         if cls is not None:
             config = cls.from_pretrained(source)
         else:
@@ -108,7 +108,7 @@ def config_fields(source: str) -> dict[str, Any]:
     from transformers import PretrainedConfig
 
     check_files(source)
-    with undamaged(source):
+    with undamaged(source, CONFIG):
         return PretrainedConfig.get_config_dict(source)[0]
 
 
@@ -144,7 +144,7 @@ def check_sizes(cls: type, source: str, config: Any, trust_remote_code: bool = F
     """
     import torch
 
-    with undamaged(source):
+    with undamaged(source, CONFIG):
         found = _shapes(Path(source))
         if not found:
             return
@@ -177,7 +177,7 @@ def _shapes(folder: Path) -> dict[str, tuple[int, ...]]:
 
 def is_classifier(config: Any) -> bool:
     """Returns whether a configuration is that of a sequence classifier and not of a bare encoder."""
-    return "ForSequenceClassification" in "".join(getattr(config, "architectures", None) or [])
+    return "ForSequenceClassification" in str(getattr(config, "architectures", None))
 
 
 def portable(config: Any) -> dict[str, Any]:

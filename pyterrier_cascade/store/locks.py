@@ -24,13 +24,18 @@ def _take(file: IO) -> None:
         msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
 
 
+def _own(path: str, flags: int) -> int:
+    """Opens a file, and no other file that a link in its place names: a forged folder must not write outside."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
+
+
 def hold(path: Path) -> IO | None:
     """Returns an open file that holds the lock until it is closed; None while another process holds the lock.
 
     On a file system without locks everybody gets the lock.
     """
     while True:
-        file = open(path, "a+b")  # noqa: SIM115
+        file = open(path, "a+b", opener=_own)  # noqa: SIM115
         try:
             _take(file)
         except HELD:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from pyterrier_cascade.checks import is_count
 from pyterrier_cascade.store import publish
 from pyterrier_cascade.store.dtypes import DTYPES
 from pyterrier_cascade.store.publish import sha256
@@ -177,13 +178,16 @@ class Shard:
             self.meta = publish.read_sealed(folder / META)
         except (ValueError, OSError) as error:
             raise ValueError(f"{str(folder / META)!r} is missing or damaged; {REMEDY}") from error
-        for name, file in self.meta["files"].items():
+        files = self.meta.get("files")
+        if not isinstance(files, dict) or not all(_describes(name, file) for name, file in files.items()):
+            raise ValueError(f"{str(folder / META)!r} does not list the shard's own files; {REMEDY}")
+        for name, file in files.items():
             if not (folder / name).is_file() or (folder / name).stat().st_size != file["bytes"]:
                 raise ValueError(f"{str(folder / name)!r} is missing or not of its {file['bytes']} bytes; {REMEDY}")
         for key in OF_MODEL:
-            if self.meta[key] != meta[key]:
+            if self.meta.get(key) != meta[key]:
                 raise ValueError(
-                    f"shard {str(folder)!r} has {key} {self.meta[key]!r}, the cache {meta[key]!r}; a shard of "
+                    f"shard {str(folder)!r} has {key} {self.meta.get(key)!r}, the cache {meta[key]!r}; a shard of "
                     "another cache? Take it away, and use merge to join caches"
                 )
 
@@ -238,3 +242,11 @@ class Shard:
             return open(os.path.join(self.folder, name), "rb", buffering=0)
         except FileNotFoundError:
             raise self._gone() from None
+
+
+def _describes(name: str, file: Any) -> bool:
+    """Returns whether a record is that of a file in the shard's own folder; a forged one could name any other file."""
+    is_inside = name == os.path.basename(name) and name not in ("", ".", "..")
+    return (
+        is_inside and isinstance(file, dict) and is_count(file.get("bytes"), 0) and isinstance(file.get("sha256"), str)
+    )
