@@ -83,6 +83,8 @@ class Cascade(EarlyExitRanker, PairRanker):
     """
 
     reuses_encodings = True
+    # EarlyExitRanker, the first base, leaves it open.
+    fingerprint = PairRanker.fingerprint
 
     def __init__(
         self,

@@ -18,8 +18,9 @@ MOST_LAYERS = 1_000
 CONFIG = "config.json"
 JSON_FILES = (CONFIG, "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 """The files of a model that hold one object; ``tokenizer.json`` is long and read by its own library."""
-KERNELS = ("attn_implementation", "_attn_implementation", "_attn_implementation_internal")
-"""Fields by which a configuration could name code on the Hub that computes the attention."""
+IGNORED = ("attn_implementation", "_attn_implementation", "_attn_implementation_internal", "dtype", "torch_dtype")
+"""Fields of an encoder's configuration that this package decides: what computes the attention, which could be code on
+the Hub, and the type of the weights, which are in fp32."""
 ENCODER = re.compile(r"(?:^|\.)(?:layers?\.\d+|embeddings)\.")
 """The names of the weights that no encoder can do without."""
 
@@ -91,7 +92,7 @@ def config_of(fields: Mapping[str, Any]) -> Any:
     """
     from transformers import AutoConfig
 
-    return _checked(AutoConfig.for_model(**{name: value for name, value in fields.items() if name not in KERNELS}))
+    return _checked(AutoConfig.for_model(**{name: value for name, value in fields.items() if name not in IGNORED}))
 
 
 def _checked(config: Any) -> Any:
