@@ -19,7 +19,7 @@ from pyterrier_cascade.encoder.pretrained import config_of
 SCORING = (
     *("model_type", "num_hidden_layers", "num_attention_heads"),
     *("hidden_act", "activation", "hidden_activation", "layer_norm_eps", "norm_eps"),
-    *("local_attention", "classifier_pooling", "classifier_activation"),
+    *("classifier_pooling", "classifier_activation"),
     # A Cascade Transformer.
     *("layers", "pooling", "outputs", "converted"),
     # DC-BERT.

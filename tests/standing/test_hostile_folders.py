@@ -105,6 +105,7 @@ def test_code_that_the_user_trusts_runs(forged, tmp_path):
     assert (tmp_path / "ran").exists()
 
 
+@pytest.mark.slow
 def test_the_command_line_reads_no_answer_from_a_pipe(forged, tmp_path):
     folder = with_code(forged("encoder"), tmp_path / "ran", model_type="new")
     command = [sys.executable, "-m", "pyterrier_cascade", "info", folder]
@@ -260,10 +261,11 @@ def test_forged_changes_are_named(changes, forged):
     assert message == f"{str(cache / 'changes.json')!r} is damaged: it does not say which shards and documents changed"
 
 
-CONTENTS = {"list": "[]", "null": "null", "number": "5", "text": '"x"', "deep": DEEP, "broken": "{", "empty": ""}
+CONTENTS = {"list": "[]", "deep": DEEP, "null": "null", "number": "5", "text": '"x"', "broken": "{", "empty": ""}
+KINDS_OF_CONTENT = [*list(CONTENTS)[:2], *(pytest.param(name, marks=pytest.mark.slow) for name in list(CONTENTS)[2:])]
 
 
-@pytest.mark.parametrize("content", CONTENTS, ids=str)
+@pytest.mark.parametrize("content", KINDS_OF_CONTENT, ids=str)
 @pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json", "tokenizer.json"])
 @pytest.mark.parametrize("kind", ["bert", "cascade", "dcbert"])
 def test_json_of_a_model_that_is_something_else(kind, name, content, forged):
@@ -274,7 +276,7 @@ def test_json_of_a_model_that_is_something_else(kind, name, content, forged):
         assert str(folder) in message and ("again" in message or "get the file" in message), message
 
 
-@pytest.mark.parametrize("content", CONTENTS, ids=str)
+@pytest.mark.parametrize("content", KINDS_OF_CONTENT, ids=str)
 def test_json_of_a_hierarchical_ranker_that_is_something_else(content, forged):
     folder = forged("hierarchical")
     (folder / "config.json").write_text(CONTENTS[content])
@@ -282,7 +284,7 @@ def test_json_of_a_hierarchical_ranker_that_is_something_else(content, forged):
         assert str(folder / "config.json") in refused(lambda use=use: use(str(folder)))
 
 
-@pytest.mark.parametrize("content", CONTENTS, ids=str)
+@pytest.mark.parametrize("content", KINDS_OF_CONTENT, ids=str)
 @pytest.mark.parametrize("name", ["pt_meta.json", "end.json", "shard-00000/shard.json"])
 def test_json_of_a_cache_that_is_something_else(name, content, forged):
     cache = forged("cache")

@@ -61,7 +61,7 @@ class ModernBert(Family):
             config.layer_types = config.layer_types[:layers]
 
     def deciding_fields(self, config: Any) -> dict[str, Any]:
-        """Returns the kind of each layer's attention, and its rotary positions."""
+        """Returns the kind of each layer's attention, the window, and the rotary positions."""
         kinds = getattr(config, "layer_types", None)
         if kinds is None:
             every = config.global_attn_every_n_layers
@@ -70,7 +70,7 @@ class ModernBert(Family):
         if rotary is None:
             thetas = {FULL: config.global_rope_theta, LOCAL: config.local_rope_theta or config.global_rope_theta}
             rotary = {kind: {"rope_type": "default", "rope_theta": theta} for kind, theta in thetas.items()}
-        return {"layer_types": list(kinds), "rotary": rotary}
+        return {"layer_types": list(kinds), "window": config.local_attention // 2, "rotary": rotary}
 
     def classifier_pooling(self, config: Any) -> str:
         """Returns the pooling of Hugging Face's classifier, which is a field of the configuration."""
