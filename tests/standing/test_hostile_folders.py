@@ -93,7 +93,7 @@ def test_code_beside_a_known_model_does_not_run(use, kind, forged, tmp_path):
 
 @pytest.mark.parametrize("use", USES, ids=str)
 def test_code_of_an_unknown_model_does_not_run(use, forged, tmp_path):
-    folder = with_code(forged("bert"), tmp_path / "ran", model_type="new")
+    folder = with_code(forged("encoder"), tmp_path / "ran", model_type="new")
     assert folder in refused(lambda: USES[use](folder)) and not (tmp_path / "ran").exists()
 
 
