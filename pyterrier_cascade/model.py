@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -89,7 +88,7 @@ class LoadedModel:
     def _hashes(self) -> "WeightCache":
         from pyterrier_cascade.encoder.weight_cache import WeightCache
 
-        return WeightCache(lambda: chain(self.module.parameters(), self.module.buffers()))
+        return WeightCache(self.module)
 
     @property
     def identity(self) -> str:
@@ -138,6 +137,7 @@ class LoadedModel:
     def mark_trained(self, record: TrainedOn) -> None:
         """Notes that a training changed the weights, and its record."""
         self.untrained = None
+        # What is not a parameter, such as the hashes of queries, may have changed too.
         self.__dict__.pop("_hashes", None)
         self.new_weights()
         self.keep_record(record)

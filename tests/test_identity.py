@@ -60,7 +60,7 @@ def test_the_deciding_fields_of_a_family(family):
     found = deciding_fields(config)
     assert found["model_type"] == family and found["num_attention_heads"] == found["num_hidden_layers"] == 2
     assert {"hidden_act", "activation", "hidden_activation"} & found.keys()
-    assert ("first_position" in found) is (family != "distilbert" and family != "modernbert")
+    assert ("first_position" in found) is family.endswith("roberta")
     training = deciding_fields(config, training=True)
     assert found.items() <= training.items() and any("dropout" in name for name in training.keys() - found.keys())
 

@@ -124,6 +124,7 @@ class HierarchicalModel(LoadedModel):
                 words, table = read_vectors(source, seen, architecture.frequent_words)
                 architecture = replace(architecture, embedding_width=table.shape[1])
             self.module = build(config["scheme"], config["level"], architecture, source, seed)
+            self.__dict__.pop("_hashes", None)
             if source is not None:
                 self.module.vectors.add(words, table, len({*words} & {*seen}))
         if source is None:
