@@ -142,8 +142,8 @@ def test_copies_of_a_reranker_share_the_weights(dcbert, corpus, candidates, tmp_
 
 def test_weights_are_hashed_once_and_again_when_they_changed(dcbert, corpus, candidates, tmp_path, monkeypatch):
     cache, hashed = dcbert.encode(corpus, tmp_path / "cache"), []
-    weights = inference.weights_of
-    monkeypatch.setattr(inference, "weights_of", lambda module: (hashed.append(1), weights(module))[1])
+    weights = inference.of_weights
+    monkeypatch.setattr(inference, "of_weights", lambda one: (hashed.append(1), weights(one))[1])
     for _ in range(2):
         DocumentCache(cache.path).reranker(dcbert)(candidates)
     assert hashed == []

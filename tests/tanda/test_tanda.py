@@ -108,7 +108,7 @@ def test_weights_of_another_transfer_are_not_taken_for_these(ranker, tmp_path):
         (ranker, TRANSFER.assign(label=1 - TRANSFER["label"]), {}, "transfer_set was "),
         (ranker, TRANSFER.assign(text=TRANSFER["text"] + "."), {}, "transfer_set was "),
         (CrossEncoder.from_pretrained(other), TRANSFER, {}, "data_and_weights was '[0-9a-f]{64}' and is "),
-        (ranker(max_length=16), TRANSFER, {}, "max_length was None and is 16; give another"),
+        (ranker(max_length=16), TRANSFER, {}, "max_length was 512 and is 16; give another"),
         (ranker.with_training(seed=1), TRANSFER, {}, "seed was 0 and is 1; give another"),
         (ranker, TRANSFER, {"transfer_epochs": 5}, "epochs was 1 and is 5; give another"),
     ):
