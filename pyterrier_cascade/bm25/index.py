@@ -15,16 +15,19 @@ import pandas as pd
 
 from pyterrier_cascade import frames
 from pyterrier_cascade.bm25.settings import BM25Settings
-from pyterrier_cascade.bm25.storage import check_folder, check_replaceable, read_meta, write_meta
+from pyterrier_cascade.bm25.storage import REMEDY, check_folder, check_replaceable, read_meta, write_meta
 from pyterrier_cascade.checks import listed
-from pyterrier_cascade.store.publish import publishing_folder
+from pyterrier_cascade.store import parts
+from pyterrier_cascade.store.publish import explaining_full_disk, publishing_folder
 from pyterrier_cascade.store.strings import Strings
 
 
 class BM25Index:
     """The content of a BM25 index. Indexes with the same documents and settings are equal.
 
-    The content of a folder is read on its first use; the arrays are memory-mapped.
+    The content of a folder is read on its first use: once wholly, to compare its checksums (some 1.3 GB a second), and
+    then as memory-maps. Nothing but a file that is cut short while it is in use can damage it afterwards; this package
+    replaces files and never rewrites them.
 
     Args:
         path: The folder of a saved index.
@@ -55,7 +58,8 @@ class BM25Index:
         """Writes the index to a folder, from which it is read from then on."""
         if overwrite:
             check_replaceable(Path(path))
-        with publishing_folder(path, overwrite=overwrite) as folder:
+        full = f"the disk with {str(path)!r} is full; the path is as it was: make room, then save the index again"
+        with explaining_full_disk(full), publishing_folder(path, overwrite=overwrite) as folder:
             self.postings.save(folder, allow_pickle=False, show_progress=False)
             self.packed_docnos.save(folder, "docnos")
             self.texts.save(folder, "texts")
@@ -65,7 +69,7 @@ class BM25Index:
 
     @cached_property
     def meta(self) -> dict[str, Any]:
-        """The metadata of the folder; the first use checks that all files are there."""
+        """The metadata of the folder; the first use compares all files to their checksums."""
         return read_meta(self.folder)
 
     def _checked_folder(self) -> Path | None:
@@ -74,7 +78,8 @@ class BM25Index:
     @cached_property
     def settings(self) -> BM25Settings:
         """The formula and the words."""
-        return BM25Settings(**self.meta["settings"])
+        with parts.refusing_forgeries(self.folder, REMEDY):
+            return BM25Settings(**self.meta["settings"])
 
     @cached_property
     def postings(self) -> bm25s.BM25:

@@ -1,10 +1,13 @@
-"""An index on disk: a folder that is there whole or not at all."""
+"""An index on disk: a folder that is there whole or not at all, and whose files have checksums."""
 
-import json
 from pathlib import Path
+from typing import Any
 
-META = "pt_meta.json"
-KIND = {"type": "sparse_index", "format": "bm25s", "package_hint": "pyterrier_cascade", "version": 1}
+from pyterrier_cascade.store import parts, publish
+from pyterrier_cascade.store.parts import META
+
+KIND = {"type": "sparse_index", "format": "bm25s", "package_hint": "pyterrier_cascade", "version": 2}
+REMEDY = "copy or save the index again"
 
 
 def check_folder(folder: Path) -> None:
@@ -18,27 +21,22 @@ def check_folder(folder: Path) -> None:
         )
 
 
-def read_meta(folder: Path) -> dict:
-    """Returns the metadata of a saved index, and checks its kind and the sizes of its files.
+def read_meta(folder: Path, contents: bool = True) -> dict[str, Any]:
+    """Returns the metadata of a saved index, and checks its kind and its files.
+
+    Args:
+        folder: The folder of the index.
+        contents: Whether to read all files for their checksums, and not their sizes only.
 
     Raises:
         FileNotFoundError: If the folder is missing or is not a finished index.
-        ValueError: If the folder holds something else, or a file is missing or does not have its size.
+        Damaged: If a file is missing or not what was written.
+        ValueError: If the folder holds something else.
     """
     check_folder(folder)
-    meta = json.loads((folder / META).read_text(encoding="utf-8"))
-    if any(meta.get(key) != KIND[key] for key in ("type", "format", "version")):
-        seen = ", ".join(f"{key} {meta.get(key)!r}" for key in ("type", "format", "version"))
-        raise ValueError(
-            f"{str(folder)!r} holds {seen}; this BM25 reads sparse_index, bm25s, version 1: open it with its own "
-            f"class, or save the index again"
-        )
-    for name, size in meta["files"].items():
-        file = folder / name
-        if not file.is_file() or file.stat().st_size != size:
-            raise ValueError(
-                f"{str(file)!r} is missing or does not have its {size} bytes; copy or save the index again"
-            )
+    meta = parts.read_meta(folder, KIND)
+    with parts.refusing_forgeries(folder, REMEDY):
+        parts.check(folder, meta["files"], REMEDY, contents)
     return meta
 
 
@@ -46,14 +44,13 @@ def check_replaceable(folder: Path) -> None:
     """Raises FileExistsError if there is something else than a finished index at this path."""
     if folder.exists():
         try:
-            read_meta(folder)
+            read_meta(folder, contents=False)
         except (OSError, ValueError) as error:
             raise FileExistsError(
                 f"{str(folder)!r} is no finished BM25 index; to replace it, delete it first"
             ) from error
 
 
-def write_meta(folder: Path, fields: dict) -> None:
+def write_meta(folder: Path, fields: dict[str, Any]) -> None:
     """Writes the metadata, the last file of a folder: where it is, the folder is finished."""
-    files = {file.name: file.stat().st_size for file in sorted(folder.iterdir())}
-    (folder / META).write_text(json.dumps({**KIND, **fields, "files": files}, indent=1), encoding="utf-8")
+    (folder / META).write_bytes(publish.sealed({**KIND, **fields, "files": parts.described(folder)}))

@@ -1,8 +1,9 @@
 """Traces: the scores of all heads for all candidates, from which any policy follows without the model."""
 
-import json
+import contextlib
+import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,12 +21,14 @@ from pyterrier_cascade.early_exit.pruning import scores_in_turn
 from pyterrier_cascade.early_exit.ranker import EarlyExitRanker, HeadScores, layers_run, ranked_by
 from pyterrier_cascade.early_exit.risks import FirstAnswerLost
 from pyterrier_cascade.early_exit.sweep import Sweep, swept
-from pyterrier_cascade.early_exit.trace_part import PartScorer, TracePart, text_hashes
+from pyterrier_cascade.early_exit.trace_part import REMEDY, PartScorer, TracePart, text_hashes
 from pyterrier_cascade.pair_ranker import ROWS
-from pyterrier_cascade.store.publish import publish_file, publishing_folder, sweep
+from pyterrier_cascade.store import locks, parts
+from pyterrier_cascade.store.parts import META
+from pyterrier_cascade.store.publish import explaining_full_disk, publish_file, publishing_folder, sealed, sweep
 
-META = "pt_meta.json"
-KIND = {"type": "cascade_trace", "format": "npy", "package_hint": "pyterrier_cascade", "version": 4}
+LOCK = ".lock"
+KIND = {"type": "cascade_trace", "format": "npy", "package_hint": "pyterrier_cascade", "version": 5}
 
 
 class Trace(pt.Artifact):
@@ -39,8 +42,12 @@ class Trace(pt.Artifact):
         trace.sweep(qrels, [AP, P @ 1]).plot()
 
     With a path the trace is kept on disk, part by part. A call that was killed goes on where it stood when it is made
-    again, and candidates of further questions are added. A trace is small: for each candidate it holds an id and a few
+    again, and candidates of further questions are added. Where two processes record one trace, the second waits for the
+    first and adds the questions that are still missing. A trace is small: for each candidate it holds an id and a few
     numbers, and no text.
+
+    ``pt_meta.json`` lists the parts that count, and each part has checksums. They are compared before anything of a
+    part is used: a part or a file that is lost, changed or exchanged is an error that names it.
 
     Args:
         path: The folder of a trace.
@@ -54,10 +61,7 @@ class Trace(pt.Artifact):
         super().__init__(path)
         if not (self.path / META).is_file():
             raise FileNotFoundError(f"no trace at {str(path)!r}; make one with cascade.trace(candidates, path)")
-        self.meta = json.loads((self.path / META).read_text(encoding="utf-8"))
-        if any(self.meta.get(key) != KIND[key] for key in ("type", "format", "version")):
-            seen = ", ".join(f"{key} {self.meta.get(key)!r}" for key in ("type", "format", "version"))
-            raise ValueError(f"{str(path)!r} holds {seen}; this reads cascade_trace, npy, version {KIND['version']}")
+        self.meta = parts.read_meta(self.path, KIND)
         self._parts: list[TracePart] = []
 
     @classmethod
@@ -83,8 +87,8 @@ class Trace(pt.Artifact):
             "full_layers": ranker.full_layers,
             "reuses_encodings": ranker.reuses_encodings,
         }
-        trace = cls._in_memory(meta) if path is None else cls._at(Path(path), meta)
-        trace._add(ranker, candidates, pool)
+        with contextlib.nullcontext(cls._in_memory(meta)) if path is None else cls._recording(Path(path), meta) as trace:
+            trace._add(ranker, candidates, pool)
         return trace
 
     @classmethod
@@ -95,21 +99,31 @@ class Trace(pt.Artifact):
         return trace
 
     @classmethod
-    def _at(cls, path: Path, meta: dict[str, Any]) -> "Trace":
-        """Returns the trace at a path, made if it is not there, or raises where another one is there."""
-        if path.is_dir():
-            sweep(path)
-        if not (path / META).is_file():
-            if path.exists() and (not path.is_dir() or any(path.iterdir())):
-                raise FileExistsError(f"{str(path)!r} exists and is no trace; give another path")
-            publish_file(path / META, json.dumps(meta, indent=1).encode())
-        trace = cls(path)
-        if trace.meta["fingerprint"] != meta["fingerprint"]:
-            raise ValueError(
-                f"the trace at {str(path)!r} was made by {trace.meta['ranker']}, whose weights or settings are "
-                f"not those of {meta['ranker']}; give another path, or delete it"
-            )
-        return trace
+    @contextlib.contextmanager
+    def _recording(cls, path: Path, meta: dict[str, Any]) -> "Iterator[Trace]":
+        """Yields the trace at a path, made if it is not there, while nobody else writes to it.
+
+        Raises:
+            FileExistsError: If something else is at the path.
+            ValueError: If the trace of another ranker is there.
+        """
+        if not (path / META).is_file() and (path.is_file() or (path.is_dir() and any(path.glob("[!.]*")))):
+            raise FileExistsError(f"{str(path)!r} exists and is no trace; give another path")
+        full = f"the disk with {str(path)!r} is full; what was scored is kept: make room, then run the same again"
+        with explaining_full_disk(full):
+            path.mkdir(parents=True, exist_ok=True)
+            # A folder that nobody here can write to can be read, which needs no lock.
+            with locks.alone(path / LOCK) if os.access(path, os.W_OK) else contextlib.nullcontext():
+                sweep(path)
+                if not (path / META).is_file():
+                    publish_file(path / META, sealed(meta | {"parts": []}))
+                trace = cls(path)
+                if trace.meta["fingerprint"] != meta["fingerprint"]:
+                    raise ValueError(
+                        f"the trace at {str(path)!r} was made by {trace.meta['ranker']}, whose weights or settings are "
+                        f"not those of {meta['ranker']}; give another path, or delete it"
+                    )
+                yield trace
 
     def _add(self, ranker: EarlyExitRanker, candidates: pd.DataFrame, pool: Any) -> None:
         """Scores the questions that are not in the trace; raises where a known one has other candidates or texts."""
@@ -120,6 +134,9 @@ class Trace(pt.Artifact):
         rows = frames.ranking(candidates, blocks, np.zeros(len(candidates)))
         docnos = candidates["docno"].astype(str).to_numpy(dtype=object)
         qids, groups = list(map(str, blocks.qids)), np.split(rows, np.cumsum(blocks.sizes)[:-1])
+        if len(set(qids)) < len(qids):
+            twice = Counter(qids).most_common(1)[0][0]
+            raise ValueError(f"question {twice!r} is there as a text and as a number; give all ids as texts")
         for qid, positions in zip(qids, groups, strict=True):
             if len(set(names := docnos[positions].tolist())) < len(names):
                 twice = Counter(names).most_common(1)[0][0]
@@ -143,11 +160,18 @@ class Trace(pt.Artifact):
 
     def _keep(self, part: TracePart) -> None:
         if isinstance(self.path, Path):
-            with publishing_folder(self.path / f"part-{len(self.parts):05d}") as folder:
-                part.write(folder)
+            seals = self.meta["parts"]
+            # A part that a killed process wrote and did not list does not count.
+            with publishing_folder(self._place(len(seals)), overwrite=True) as folder:
+                seal = part.write(folder)
+            self.meta = self.meta | {"parts": [*seals, seal]}
+            publish_file(self.path / META, sealed(self.meta))
         else:
             self._parts.append(part)
         self._forget()
+
+    def _place(self, number: int) -> Path:
+        return self.path / f"part-{number:05d}"
 
     def _forget(self) -> None:
         for name, value in vars(Trace).items():
@@ -162,22 +186,26 @@ class Trace(pt.Artifact):
         """
         if Path(path).exists():
             raise FileExistsError(f"{str(path)!r} exists; give another path, or delete it")
-        with publishing_folder(path) as folder:
+        full = f"the disk with {str(path)!r} is full; nothing was written: make room, then save the trace again"
+        with explaining_full_disk(full), publishing_folder(path) as folder:
+            seals = []
             for number, part in enumerate(self.parts):
                 inner = folder / f"part-{number:05d}"
                 inner.mkdir()
-                part.write(inner)
-            (folder / META).write_text(json.dumps(self.meta, indent=1), encoding="utf-8")
-        self.path, self._parts = Path(path), []
+                seals.append(part.write(inner))
+            meta = self.meta | {"parts": seals}
+            (folder / META).write_bytes(sealed(meta))
+        self.path, self.meta, self._parts = Path(path), meta, []
         self._forget()
         return self
 
     @cached_property
     def parts(self) -> list[TracePart]:
-        """The parts, those on disk memory-mapped."""
+        """The parts in memory; those on disk are read, and compared to their checksums, when they are first needed."""
         if not isinstance(self.path, Path):
             return list(self._parts)
-        return [TracePart.open(folder) for folder in sorted(self.path.glob("part-*"))]
+        with parts.refusing_forgeries(self.path, REMEDY):
+            return [TracePart.open(self._place(number), seal) for number, seal in enumerate(self.meta["parts"])]
 
     @property
     def layers(self) -> tuple[int, ...]:

@@ -11,7 +11,11 @@ import pandas as pd
 from pyterrier_cascade import frames
 from pyterrier_cascade.early_exit.policy import Policy
 from pyterrier_cascade.early_exit.ranker import EarlyExitRanker
+from pyterrier_cascade.store import parts, publish
 from pyterrier_cascade.store.strings import Strings
+
+META = "part.json"
+REMEDY = "copy the trace again, or delete its folder and record it again"
 
 
 @dataclass(frozen=True)
@@ -40,24 +44,45 @@ class TracePart:
     tokens: np.ndarray
     inputs: np.ndarray
 
-    def write(self, folder: Path) -> None:
-        """Writes the part's files into a folder."""
+    def write(self, folder: Path) -> str:
+        """Writes the part's files into an empty folder, and returns the seal by which the trace knows the part."""
         for name, value in vars(self).items():
             if isinstance(value, Strings):
                 value.save(folder, name)
             else:
                 np.save(folder / f"{name}.npy", value, allow_pickle=False)
+        description = publish.sealed({"files": parts.described(folder)})
+        (folder / META).write_bytes(description)
+        return publish.read_sealed(folder / META)[publish.SEAL]
 
     @classmethod
-    def open(cls, folder: Path) -> "TracePart":
-        """Returns the part in a folder, memory-mapped."""
+    def open(cls, folder: Path, seal: str) -> "TracePart":
+        """Returns the part in a folder, read into memory and compared to its checksums.
+
+        Args:
+            folder: The folder.
+            seal: The seal of the part.
+
+        Raises:
+            Damaged: If a file is missing or not what was written, or the part is another one.
+        """
+        try:
+            meta = publish.read_sealed(folder / META)
+        except (ValueError, OSError) as error:
+            raise publish.Damaged(f"{str(folder / META)!r} is missing or damaged; {REMEDY}") from error
+        if meta[publish.SEAL] != seal:
+            raise publish.Damaged(f"{str(folder)!r} is not the part that was written; {REMEDY}")
 
         def opened(field):
             if field.type is Strings:
-                return Strings.open(folder, field.name)
-            return np.load(folder / f"{field.name}.npy", mmap_mode="r", allow_pickle=False)
+                return Strings(*(array(f"{field.name}.{part}") for part in ("bytes", "ends")))
+            return array(field.name)
 
-        return cls(**{field.name: opened(field) for field in fields(cls)})
+        def array(name):
+            return parts.array(folder, name, meta["files"], REMEDY)
+
+        with parts.refusing_forgeries(folder, REMEDY):
+            return cls(**{field.name: opened(field) for field in fields(cls)})
 
 
 @dataclass(frozen=True)
@@ -102,6 +127,10 @@ def text_hashes(frame: pd.DataFrame, questions: Sequence[np.ndarray], text_field
     queries, texts = (frame[name].fillna("").to_numpy(dtype=object) for name in ("query", text_field))
     found = np.empty(len(questions), np.uint64)
     for number, rows in enumerate(questions):
-        words = "\0".join([queries[rows[0]], *texts[rows]]).encode("utf-8", "surrogatepass")
-        found[number] = int.from_bytes(hashlib.sha256(words).digest()[:8], "little")
+        digest = hashlib.sha256()
+        for text in (queries[rows[0]], *texts[rows]):
+            words = text.encode("utf-8", "surrogatepass")
+            # The length tells two texts from one text that holds both, whatever letters stand between.
+            digest.update(len(words).to_bytes(8, "little") + words)
+        found[number] = int.from_bytes(digest.digest()[:8], "little")
     return found

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from pyterrier_cascade.store import publish
+from pyterrier_cascade.store.publish import Damaged
 from pyterrier_cascade.store.shards import DOCNOS, encoded, hashed
 from pyterrier_cascade.store.strings import Strings
 
@@ -110,8 +111,8 @@ class Index:
         if zlib.crc32(self._dead) != fields["dead"]:
             raise self._damaged()
 
-    def _damaged(self) -> ValueError:
-        return ValueError(f"{str(self.folder)!r} is damaged; delete that folder, it is made again from the shards")
+    def _damaged(self) -> Damaged:
+        return Damaged(f"{str(self.folder)!r} is damaged; delete that folder, it is made again from the shards")
 
     def __len__(self):
         """Returns the number of documents that count."""

@@ -2,7 +2,8 @@
 
 Use these for everything that the package writes:
 
-* :func:`publishing_folder` for a folder that you fill: an index, a trace, a model, a shard;
+* :func:`publishing_folder` for a folder that you fill: an index, a trace, a shard;
+* :func:`~.update.updating_folder` for a folder in which users keep files of their own too: a model;
 * :func:`publishing_file` for a file that you write in pieces, and :func:`publish_file` for content in memory.
 
 All of them write aside in the same folder, under a temporary name, then fsync, then rename. Readers therefore see the
@@ -18,6 +19,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import sys
 import uuid
 from collections.abc import Iterator
@@ -177,10 +179,11 @@ def _exchanged(one: Path, other: Path) -> bool:
 
 
 def sync(path: Path) -> None:
-    """Waits until a file, or the list of files of a folder, is on the disk."""
-    if path.is_dir() and os.name != "posix":
+    """Waits until a file, or the list of files of a folder, is on the disk; does nothing for links and pipes."""
+    kind = path.lstat().st_mode
+    if not (stat.S_ISREG(kind) or (stat.S_ISDIR(kind) and os.name == "posix")):
         return
-    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    descriptor = os.open(path, os.O_RDONLY if os.name == "posix" else os.O_RDWR)
     try:
         os.fsync(descriptor)
     finally:
@@ -194,6 +197,10 @@ def sha256(path: str | Path) -> str:
         while piece := file.read(1 << 20):
             digest.update(piece)
     return digest.hexdigest()
+
+
+class Damaged(ValueError):
+    """A file is not what was written; the message names it and says what to do."""
 
 
 def seal(fields: dict[str, Any]) -> str:
@@ -212,16 +219,26 @@ def read_sealed(path: Path) -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: If the file is missing.
-        ValueError: If it is not the file that was written.
+        Damaged: If it is not the file that was written.
     """
     content = path.read_bytes()
+    fields = _fields(content)
+    if content == sealed(fields):
+        return fields
+    raise Damaged(f"{str(path)!r} is damaged: it is not what was written")
+
+
+def unsealed(path: Path) -> dict[str, Any]:
+    """Returns the fields of a JSON file, whether it has a seal or not; none if it is no JSON object."""
+    return _fields(path.read_bytes())
+
+
+def _fields(content: bytes) -> dict[str, Any]:
     try:
         fields = json.loads(content)
-        if content == sealed(fields):
-            return fields
-    except (ValueError, TypeError, AttributeError):
-        pass
-    raise ValueError(f"{str(path)!r} is damaged: it is not what was written")
+    except (ValueError, RecursionError):
+        return {}
+    return fields if isinstance(fields, dict) else {}
 
 
 class DiskFull(OSError):
@@ -237,7 +254,16 @@ def explaining_full_disk(message: str) -> Iterator[None]:
     """
     try:
         yield
-    except OSError as error:
-        if error.errno not in FULL or isinstance(error, DiskFull):
+    except Exception as error:
+        number = _errno(error)
+        if number not in FULL or isinstance(error, DiskFull):
             raise
-        raise DiskFull(error.errno, f"{message} ({os.strerror(error.errno)})") from error
+        raise DiskFull(number, f"{message} ({os.strerror(number)})") from error
+
+
+def _errno(error: Exception) -> int | None:
+    if getattr(error, "errno", None) is not None:
+        return error.errno
+    # Safetensors tells the number in words only, and NumPy tells of a write that was cut short.
+    said = re.search(r"\(os error (\d+)\)|\d+ requested and \d+ written", str(error))
+    return (int(said[1]) if said[1] else errno.ENOSPC) if said else None

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from pyterrier_cascade.checks import is_count
-from pyterrier_cascade.store import publish
+from pyterrier_cascade.store import parts, publish
 from pyterrier_cascade.store.dtypes import DTYPES
-from pyterrier_cascade.store.publish import sha256
+from pyterrier_cascade.store.publish import Damaged
 from pyterrier_cascade.store.strings import Strings
 
 META = "shard.json"
@@ -155,9 +155,7 @@ class ShardWriter:
         }
         for name, dtype in ARRAYS.items():
             np.save(self.folder / f"{name}.npy", np.asarray(arrays[name]).astype(dtype), allow_pickle=False)
-        files = {
-            path.name: {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in sorted(self.folder.iterdir())
-        }
+        files = parts.described(self.folder)
         counts = {"n_documents": len(self.docnos), "n_entries": len(lengths), "n_tokens": int(lengths.sum())}
         (self.folder / META).write_bytes(publish.sealed(self.fields | counts | {"files": files}))
 
@@ -177,13 +175,11 @@ class Shard:
         try:
             self.meta = publish.read_sealed(folder / META)
         except (ValueError, OSError) as error:
-            raise ValueError(f"{str(folder / META)!r} is missing or damaged; {REMEDY}") from error
+            raise Damaged(f"{str(folder / META)!r} is missing or damaged; {REMEDY}") from error
         files = self.meta.get("files")
         if not isinstance(files, dict) or not all(_describes(name, file) for name, file in files.items()):
-            raise ValueError(f"{str(folder / META)!r} does not list the shard's own files; {REMEDY}")
-        for name, file in files.items():
-            if not (folder / name).is_file() or (folder / name).stat().st_size != file["bytes"]:
-                raise ValueError(f"{str(folder / name)!r} is missing or not of its {file['bytes']} bytes; {REMEDY}")
+            raise Damaged(f"{str(folder / META)!r} does not list the shard's own files; {REMEDY}")
+        parts.check(folder, files, REMEDY, contents=False)
         for key in OF_MODEL:
             if self.meta.get(key) != meta[key]:
                 raise ValueError(
@@ -201,11 +197,7 @@ class Shard:
 
     def array(self, name: str) -> np.ndarray:
         """Returns one of its small arrays, after a comparison of its checksum."""
-        path = self.folder / f"{name}.npy"
-        content = path.read_bytes()
-        if hashlib.sha256(content).hexdigest() != self.meta["files"][path.name]["sha256"]:
-            raise ValueError(f"{str(path)!r} is damaged: it is not what was written; {REMEDY}")
-        return np.load(io.BytesIO(content), allow_pickle=False)
+        return parts.array(self.folder, name, self.meta["files"], REMEDY)
 
     def docnos(self) -> list[str]:
         """Returns the names of its documents."""
@@ -234,7 +226,7 @@ class Shard:
                 while len(wanted):
                     n = file.readinto(wanted)
                     if not n:
-                        raise ValueError(f"{str(file.name)!r} ends too early; {REMEDY}")
+                        raise Damaged(f"{str(file.name)!r} ends too early; {REMEDY}")
                     wanted = wanted[n:]
 
     def _opened(self, name: str) -> io.FileIO:

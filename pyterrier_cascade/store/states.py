@@ -94,7 +94,7 @@ class Reader:
             contents = [content[edges[number] * size : edges[number + 1] * size] for content, size in flat.values()]
             if checksum(docno, place, n_entries, contents) != check:
                 folder = self.folder.place(int(spans.shards[number]))
-                raise ValueError(
+                raise publish.Damaged(
                     f"document {str(docno, 'utf-8', 'replace')!r} in {str(folder)!r} is not what was written; verify() "
                     "says what is damaged: delete that folder and build the cache again, which does this shard only"
                 )

@@ -11,7 +11,7 @@ import numpy as np
 import pyterrier as pt
 
 from pyterrier_cascade.checks import is_count
-from pyterrier_cascade.store import change, publish
+from pyterrier_cascade.store import change, parts
 from pyterrier_cascade.store.build import Builder
 from pyterrier_cascade.store.documents import documents_of, refuse_string
 from pyterrier_cascade.store.dtypes import DTYPES, dtype_of
@@ -70,11 +70,7 @@ class DocumentStore(pt.Artifact):
         """Returns the content of ``pt_meta.json``, after a check of its kind."""
         if not (folder / META).is_file():
             raise FileNotFoundError(f"no document cache at {str(folder)!r}; make one with {cls.__name__}.build")
-        meta, kind = publish.read_sealed(folder / META), cls._kind()
-        keys = ("type", "format", "version")
-        if any(meta.get(key) != kind[key] for key in keys):
-            seen, wanted = ", ".join(f"{key} {meta.get(key)!r}" for key in keys), cls.ARTIFACT_TYPE
-            raise ValueError(f"{str(folder)!r} holds {seen}; this reads {wanted}, shards, version {VERSION}")
+        meta = parts.read_meta(folder, cls._kind())
         are_right = {
             **{name: isinstance(meta.get(name), str) for name in ("model", "fingerprint")},
             **{name: is_count(meta.get(name)) for name in ("width", "shard_size")},
