@@ -150,9 +150,6 @@ class Checkpoint:
 
     def write(self, path: str | os.PathLike) -> None:
         """Writes the weights, configuration and tokenizer as Hugging Face's libraries do."""
-        target = Path(path)
-        if target.exists() and not target.is_dir():
-            raise FileExistsError(f"{path} is a file; save_pretrained writes a folder")
         with silenced():
             self.loaded.module.save_pretrained(path)
         self.loaded.tokenizer.save_pretrained(path)

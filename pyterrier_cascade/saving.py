@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import os
+import re
 import tempfile
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -12,6 +13,11 @@ from typing import Any
 from pyterrier_cascade import hub
 from pyterrier_cascade.card import plain_card
 from pyterrier_cascade.model import LoadedModel
+from pyterrier_cascade.store.publish import explaining_full_disk
+from pyterrier_cascade.store.update import updating_folder
+
+OF_MODEL = re.compile(r"layers-\d+|(layers-\d+/)?(config\.json|model(-\d+-of-\d+)?\.safetensors(\.index\.json)?)")
+"""The paths in a ranker's folder that decide which model it holds: another model must not leave them there."""
 
 
 class Saved:
@@ -40,10 +46,10 @@ class Saved:
         return plain_card(type(self).__name__, name, self._models())
 
     def write(self, path: str | os.PathLike, name: str = "this-folder", **card: Any) -> None:
-        """Writes weights, configuration, tokenizer and model card to a folder; the ranker does not stand for it.
+        """Writes weights, configuration, tokenizer and model card to a new folder; the ranker does not stand for it.
 
         Args:
-            path: The folder.
+            path: The folder. Nobody may read it before everything is written.
             name: The name that the card loads the ranker by.
             **card: What the class's :meth:`model_card` takes besides.
         """
@@ -54,7 +60,9 @@ class Saved:
     def save_pretrained(self, path: str | os.PathLike, data: str | None = None, **card: Any) -> None:
         """Writes weights (safetensors), configuration, tokenizer and model card to a folder.
 
-        Afterwards the ranker stands for that folder.
+        Afterwards the ranker stands for that folder. A model that was there is replaced in one step, and other files of
+        the folder stay. After an error or a kill at any moment, also on a full disk, the folder holds the old model or
+        the new one (:func:`~pyterrier_cascade.store.update.updating_folder` names the folders where less is promised).
 
         Args:
             path: The folder.
@@ -62,7 +70,9 @@ class Saved:
             **card: What the class's model card takes besides.
         """
         self._name_data(data)
-        self.write(path, **card)
+        full = f"the disk with {str(path)!r} is full; the folder is as it was: make room, then save the model again"
+        with explaining_full_disk(full), updating_folder(path, OF_MODEL) as folder:
+            self.write(folder, **card)
         self.point_to(path)
 
     def push_to_hub(

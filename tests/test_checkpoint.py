@@ -116,12 +116,6 @@ def test_written_weights_are_those_of_the_folder(checkpoint, tmp_path):
     assert again.loaded.trained_on == RECORD
 
 
-def test_a_file_is_no_folder_to_write(checkpoint, tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(FileExistsError, match="file is a file; save_pretrained writes a folder"):
-        checkpoint.write(str(tmp_path / "file"))
-
-
 @pytest.mark.parametrize("fitted_before", [False, True])
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 def test_an_error_in_a_training_restores_everything(checkpoint, fitted_before, error):

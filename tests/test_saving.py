@@ -170,6 +170,13 @@ def test_untrained_weights_are_uploaded_with_a_warning(name, encoder, hub):
     assert "None: " in card and "Trained with" not in card
 
 
+def test_a_file_is_no_folder_to_write(encoder, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(FileExistsError, match="file is a file; save_pretrained writes a folder"):
+        made("CrossEncoder", encoder).save_pretrained(tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "mine"
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_fresh_weights_were_trained_on_nothing(name, encoder, tmp_path):
     message = (

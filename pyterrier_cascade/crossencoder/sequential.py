@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -79,12 +78,9 @@ class SequentialReranker(Saved, EarlyExitRanker, pt.Estimator):
         return cls([CrossEncoder.from_pretrained(name_or_path, layers=n, **models) for n in layers], **settings)
 
     def write_weights(self, path: str | os.PathLike) -> None:
-        """Writes each model into a folder of its own under ``path`` and removes models that were saved there before."""
-        folders = self._folders_under(path)
-        for folder, model in zip(folders, self.models, strict=True):
+        """Writes each model into a folder of its own under ``path``."""
+        for folder, model in zip(self._folders_under(path), self.models, strict=True):
             model.write_weights(folder)
-        for folder in set(_folders(path)) - set(folders):
-            shutil.rmtree(folder)
 
     def point_to(self, path: str | os.PathLike) -> None:
         """Lets each model stand for its folder under ``path``."""

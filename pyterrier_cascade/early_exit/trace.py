@@ -87,7 +87,8 @@ class Trace(pt.Artifact):
             "full_layers": ranker.full_layers,
             "reuses_encodings": ranker.reuses_encodings,
         }
-        with contextlib.nullcontext(cls._in_memory(meta)) if path is None else cls._recording(Path(path), meta) as trace:
+        in_memory = contextlib.nullcontext(cls._in_memory(meta))
+        with in_memory if path is None else cls._recording(Path(path), meta) as trace:
             trace._add(ranker, candidates, pool)
         return trace
 

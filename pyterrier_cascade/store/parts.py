@@ -92,7 +92,7 @@ def refusing_forgeries(folder: Path, remedy: str) -> Iterator[None]:
     try:
         yield
     except (KeyError, TypeError, AttributeError) as error:
-        raise Damaged(f"the metadata in {str(folder)!r} are not what this package writes ({error!r}); {remedy}") from error
+        raise Damaged(f"the metadata in {str(folder)!r} are not what was written ({error!r}); {remedy}") from error
 
 
 def array(folder: Path, name: str, files: Files, remedy: str) -> np.ndarray:

@@ -59,14 +59,12 @@ def publishing_folder(path: str | Path, *, overwrite: bool = False, keep: bool =
         FileExistsError: If something is at the path and neither ``overwrite`` nor ``keep`` is given. It is raised
             before the block runs, or at its end if another process was quicker.
     """
-    with _aside(path) as (aside, target):
+    with writing_aside(path) as (aside, target):
         if not (overwrite or keep):
             _refuse(target)
         aside.mkdir()
         yield aside
-        for one in sorted(aside.rglob("*"), reverse=True):
-            sync(one)
-        sync(aside)
+        sync_all(aside)
         if overwrite and os.path.lexists(target):
             _exchange(aside, target)
         else:
@@ -87,7 +85,7 @@ def publishing_file(path: str | Path) -> Iterator[Path]:
     Args:
         path: The final file. Its parents are made if they are missing.
     """
-    with _aside(path) as (aside, target):
+    with writing_aside(path) as (aside, target):
         yield aside
         sync(aside)
         os.replace(aside, target)
@@ -106,7 +104,7 @@ def publish_file(path: str | Path, content: bytes) -> None:
 
 
 @contextmanager
-def _aside(path: str | Path) -> Iterator[tuple[Path, Path]]:
+def writing_aside(path: str | Path) -> Iterator[tuple[Path, Path]]:
     """Yields a temporary path beside a path, and that path as an absolute one; removes the temporary one at the end."""
     target = Path(path).expanduser().absolute()
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -119,7 +117,7 @@ def _aside(path: str | Path) -> Iterator[tuple[Path, Path]]:
     try:
         yield aside, target
     finally:
-        _remove(aside)
+        remove(aside)
         life.close()
         sign.unlink(missing_ok=True)
 
@@ -139,7 +137,7 @@ def sweep(folder: Path, name: str | None = None) -> None:
         if match["who"] not in alive:
             if match["kind"] == OLD and not os.path.lexists(folder / match["target"]):
                 os.replace(folder / match[0], folder / match["target"])
-            _remove(folder / match[0])
+            remove(folder / match[0])
 
 
 def _refuse(target: Path) -> None:
@@ -147,7 +145,8 @@ def _refuse(target: Path) -> None:
         raise FileExistsError(f"{str(target)!r} exists; choose another path or pass overwrite=True")
 
 
-def _remove(path: Path) -> None:
+def remove(path: Path) -> None:
+    """Removes a file or a folder, if it is there."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -165,7 +164,7 @@ def _exchange(aside: Path, target: Path) -> None:
     except OSError:
         os.replace(old, target)
         raise
-    _remove(old)
+    remove(old)
 
 
 def _exchanged(one: Path, other: Path) -> bool:
@@ -188,6 +187,13 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def sync_all(folder: Path) -> None:
+    """Waits until everything in a folder is on the disk."""
+    for one in sorted(folder.rglob("*"), reverse=True):
+        sync(one)
+    sync(folder)
 
 
 def sha256(path: str | Path) -> str:
