@@ -1,6 +1,8 @@
 """Candidates from files and data sets, some queries at a time."""
 
+import pickle
 import sqlite3
+import tempfile
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -17,25 +19,52 @@ SHOWN = 5
 """The most missing names that an error lists."""
 
 
-def read(options: Namespace, field: str | None) -> Iterator[pd.DataFrame]:
-    """Returns candidates as frames of whole queries. The next frame is read when it is asked for.
+Rows = Iterator[pd.DataFrame]
+Load = Callable[[pd.DataFrame], pd.DataFrame]
+"""The function that adds to a frame what its file lacks, such as the texts of a run."""
+
+
+def read(options: Namespace, field: str | None, check: Callable[[pd.DataFrame], Any] | None = None) -> Rows:
+    """Returns candidates as frames of whole queries.
+
+    Without a check the next frame is read when it is asked for. With one, everything is read and checked first, so that
+    an error in the last row comes before any result; the rows wait in a temporary file, without the texts of a run.
 
     Args:
         options: The options of :func:`~pyterrier_cascade.cli.arguments.add_candidates`, and ``quiet``.
         field: The column with the text; None where no text is needed.
+        check: Is called with each frame, and raises what the command refuses.
     """
     _check(options)
+    frames, load = _source(options, field)
+    if check is None:
+        return map(load, frames)
+    kept, n = tempfile.TemporaryFile(), 0  # noqa: SIM115
+    for frame in frames:
+        check(load(frame))
+        pickle.dump(frame, kept)
+        n += 1
+    kept.seek(0)
+    return (load(pickle.load(kept)) for _ in range(n))
+
+
+def _source(options: Namespace, field: str | None) -> tuple[Rows, Load]:
     if options.candidates:
         columns = dict.fromkeys(["qid", "query", "docno", *([field] if field else [])], str)
-        return whole_queries(table_rows(options.candidates, columns, {"score": float}))
+        return whole_queries(table_rows(options.candidates, columns, {"score": float})), _as_it_is
     if options.run:
-        return _of_run(options, field)
+        return whole_queries(run_rows(options.run)), _loader_of_run(options, field)
     if options.dataset:
         found = data.dataset(options.dataset, options.folder)
         if not hasattr(found, "get_candidates"):
             raise ValueError(f"{options.dataset} has no lists of candidates; give a --run for it")
-        return whole_queries((options.dataset, row) for row in found.get_candidates().to_dict("records"))
+        rows = ((options.dataset, row) for row in found.get_candidates().to_dict("records"))
+        return whole_queries(rows), _as_it_is
     raise ValueError("no candidates; give --run, --candidates, or a --dataset that has lists of them")
+
+
+def _as_it_is(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame
 
 
 def _check(options: Namespace) -> None:
@@ -56,7 +85,7 @@ def count(options: Namespace) -> int | None:
     return n_lines if n_lines is None or options.run else n_lines - 1
 
 
-def _of_run(options: Namespace, field: str | None) -> Iterator[pd.DataFrame]:
+def _loader_of_run(options: Namespace, field: str | None) -> Load:
     found = data.dataset(options.dataset, options.folder) if options.dataset else None
     if found is None and not options.topics:
         raise ValueError("a run has no queries; give --topics, or the --dataset that it was made for")
@@ -64,8 +93,7 @@ def _of_run(options: Namespace, field: str | None) -> Iterator[pd.DataFrame]:
         raise ValueError("a run has no texts; give --docs, or the --dataset that it was made for")
     queries = Texts(options.topics) if options.topics else _Topics(options.dataset, found)
     load = _loader(options, found, field)
-    in_frames = whole_queries(run_rows(options.run))
-    return (load(frame.assign(query=queries.find(frame["qid"], "queries"))) for frame in in_frames)
+    return lambda frame: load(frame.assign(query=queries.find(frame["qid"], "queries")))
 
 
 class _Topics:
@@ -94,10 +122,9 @@ def _missing(names: list[str], what: str, where: str) -> KeyError:
     return KeyError(f"{where} lacks {len(names)} of the run's {what}: {shown}; add them, or leave out their rows")
 
 
-def _loader(options: Namespace, found, field: str | None) -> Callable[[pd.DataFrame], pd.DataFrame]:
-    """Returns the function that adds the texts to a frame."""
+def _loader(options: Namespace, found, field: str | None) -> Load:
     if field is None:
-        return lambda frame: frame
+        return _as_it_is
     if options.docs:
         documents = Texts(options.docs, field, options.quiet)
         return lambda frame: frame.assign(**{field: documents.find(frame["docno"], "documents")})

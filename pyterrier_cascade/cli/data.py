@@ -98,6 +98,11 @@ def write_run(results: pd.DataFrame, out: IO[str], tag: str) -> None:
     """
     columns = (results[name].tolist() for name in ("qid", "docno", "rank", "score"))
     for qid, docno, rank, score in zip(*columns, strict=True):
+        out.write(f"{qid} Q0 {docno} {rank} {score!r} {tag}\n")
+
+
+def check_run_names(frame: pd.DataFrame) -> None:
+    """Raises where a TREC run, whose fields have spaces between, cannot hold an id."""
+    for qid, docno in zip(frame["qid"].tolist(), frame["docno"].tolist(), strict=True):
         if [qid, docno] != f"{qid} {docno}".split():
             raise ValueError(f"a TREC run cannot hold qid {qid!r} with docno {docno!r}; use --format tsv")
-        out.write(f"{qid} Q0 {docno} {rank} {score!r} {tag}\n")

@@ -26,9 +26,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, out: IO[str]) -> None:
-    """Writes the candidates of each query with new scores and ranks."""
+    """Writes the candidates of each query with new scores and ranks, after all of them were read and checked."""
     import pyterrier as pt
 
+    from pyterrier_cascade import frames
     from pyterrier_cascade.cli import candidates, data
 
     if options.tag.split() != [options.tag]:
@@ -36,12 +37,20 @@ def run(options: argparse.Namespace, out: IO[str]) -> None:
     ranker, field = _cached(options) if options.cache else _uncached(options)
     more = [name for name in ("exit_layer", "probability") if name in ranker.new_columns()]
     columns = ["qid", "docno", "rank", "score", *more]
+
+    def check(frame: Any) -> None:
+        frames.validate(frame, context=ranker, text_field=field)
+        if options.format == "trec":
+            data.check_run_names(frame)
+        if options.cache:
+            ranker.check_held(frame)
+
+    blocks = candidates.read(options, field, check)
     if options.format == "tsv":
         out.write("\t".join(columns) + "\n")
-    frames = candidates.read(options, field)
     total = None if options.quiet else candidates.count(options)
     with pt.tqdm(total=total, desc="reranking", unit=" candidates", disable=options.quiet) as bar:
-        for frame in frames:
+        for frame in blocks:
             results = ranker(frame)
             if options.format == "tsv":
                 data.write_table(results[columns], out, header=False)

@@ -79,25 +79,35 @@ class CachedRanker(Ranker):
         dcbert = self.dcbert()
         self.cache.check(dcbert.document_fingerprint(), repr(dcbert))
         dcbert.warn_if_untrained()
-        found = self.cache.find(frame["docno"].tolist())
+        found = self.check_held(frame)
         texts = self._texts(frame, found, dcbert)
         return score_candidates(dcbert, frame, blocks, texts, store=self.cache, found=found, label="CachedRanker")
 
     def _texts(self, frame: pd.DataFrame, found: np.ndarray, dcbert: DCBERT) -> list[str]:
         """Returns the texts of the candidates that the cache does not hold, and empty texts for the others."""
         gone = np.flatnonzero(found < 0)
-        if len(gone) and self.missing != "encode":
+        texts = [""] * len(frame)
+        if len(gone):
+            for row, text in zip(gone.tolist(), frames.texts(frame.iloc[gone], dcbert.text_field), strict=True):
+                texts[row] = text
+        return texts
+
+    def check_held(self, frame: pd.DataFrame) -> np.ndarray:
+        """Returns the number of each candidate in the cache, -1 for one that it does not hold ``(n_rows,)``.
+
+        Raises:
+            KeyError: If the cache does not hold a candidate and ``missing`` is ``"error"``.
+        """
+        found = self.cache.find(frame["docno"].tolist())
+        gone = np.flatnonzero(found < 0)
+        if len(gone) and self.missing == "error":
             names = ", ".join(map(repr, dict.fromkeys(frame["docno"].iloc[gone].tolist())))
             names = names if len(names) < 80 else names[:80] + " ..."
             raise KeyError(
                 f"{len(gone)} of {len(frame)} candidates are not in {self.cache!r}: {names}; add them with "
                 "cache.add(documents), or use missing='encode' (from their text) or missing='drop'"
             )
-        texts = [""] * len(frame)
-        if len(gone):
-            for row, text in zip(gone.tolist(), frames.texts(frame.iloc[gone], dcbert.text_field), strict=True):
-                texts[row] = text
-        return texts
+        return found
 
     def __repr__(self):
         """Returns an expression that makes an equal ranker."""

@@ -105,6 +105,36 @@ def test_standard_input(cli, tiny_bert, lists, monkeypatch):
     assert (empty.code, empty.out, empty.err) == (0, "", "")
 
 
+LAST_ROWS = {
+    "score": ("q\twhat\td\ttext\tmuch", "line 32: score 'much' is not a number"),
+    "field": ("q\twhat\td", "line 32: 3 fields with tabs between, but the header has 5"),
+    "again": ("q1-0é\twhat\td\ttext\t1", "line 32: query 'q1-0é' comes again after others"),
+    "name": ("q\twhat\ttwo words\ttext\t1", "a TREC run cannot hold qid 'q' with docno 'two words'"),
+}
+
+
+@pytest.mark.parametrize("way", ["file", "stdin"])
+@pytest.mark.parametrize(("row", "message"), LAST_ROWS.values(), ids=LAST_ROWS)
+def test_a_bad_last_row_leaves_nothing_written(refused, tiny_bert, tmp_path, monkeypatch, way, row, message):
+    """The whole input is checked before the first result is written, and before anything is scored."""
+    monkeypatch.setattr(candidates, "ROWS", 7)
+    monkeypatch.setattr(CrossEncoder, "transform", None)
+    file = tsv(tmp_path / "table", GIVEN[["qid", "query", "docno", "text", "score"]])
+    file.write_text(file.read_text(encoding="utf-8") + row + "\n", encoding="utf-8")
+    with open(file, encoding="utf-8") as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        assert message in refused("rerank", tiny_bert, "--candidates", file if way == "file" else "-")
+
+
+def test_a_last_row_of_a_run_without_text_leaves_nothing_written(refused, dcbert, tiny_bert, lists, tmp_path):
+    run = written(tmp_path / "run", run_of(GIVEN) + "q1-5é Q0 unknown 9 0.1 bm25\n")
+    argv = ["--run", run, "--topics", lists.topics]
+    assert "lacks 1 of the run's documents: 'unknown'" in refused("rerank", tiny_bert, *argv, "--docs", lists.docs)
+    DCBERT.from_pretrained(dcbert).encode(GIVEN[["docno", "text"]].to_dict("records"), tmp_path / "cache")
+    found = refused("rerank", dcbert, "--cache", tmp_path / "cache", *argv)
+    assert "1 of 31 candidates are not in DocumentCache" in found
+
+
 def test_a_data_set(cli, cascade, tmp_path):
     """A data set gives the queries and the texts of a run."""
     given = pt.get_dataset("as2:facts/dev").get_candidates().query("qid <= 'dev-003'")
