@@ -3,9 +3,11 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from pyterrier_cascade.datasets.download import DataFile, download
+from pyterrier_cascade.store.publish import Damaged, sha256
 from pyterrier_cascade.store.user_cache import user_cache
 
 ENV = "PTC_DATA"
@@ -50,6 +52,7 @@ class DataFolder:
         cache = user_cache(self.subfolders[0])
         if not (cache / file.name).exists():
             download([other for other in self.files.values() if other.url == file.url], cache)
+        _check(stamp(cache / file.name), file.sha256)
         return cache / file.name
 
     def places(self, folder: str | None) -> list[Path]:
@@ -75,6 +78,13 @@ def stamp(path: str | Path) -> Stamp:
     """Returns path, modification time and size of a file: a key under which its content can be cached."""
     info = os.stat(path)
     return str(path), info.st_mtime_ns, info.st_size
+
+
+@lru_cache
+def _check(file: Stamp, expected: str) -> None:
+    """Raises unless a file that was downloaded is still what it was; a file that stays as it is is read only once."""
+    if sha256(file[0]) != expected:
+        raise Damaged(f"{file[0]!r} is damaged: it is not what was downloaded; delete it, and it is downloaded again")
 
 
 def checked_folder(folder: str | os.PathLike | None) -> str | None:

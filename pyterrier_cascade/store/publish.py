@@ -220,8 +220,12 @@ def sealed(fields: dict[str, Any]) -> bytes:
     return json.dumps(fields | {SEAL: seal(fields)}, sort_keys=True).encode()
 
 
-def read_sealed(path: Path) -> dict[str, Any]:
+def read_sealed(path: Path, remedy: str = "copy its folder again, or make it anew") -> dict[str, Any]:
     """Returns the fields of a file that :func:`sealed` made.
+
+    Args:
+        path: The file.
+        remedy: What to do where it is damaged.
 
     Raises:
         FileNotFoundError: If the file is missing.
@@ -231,7 +235,7 @@ def read_sealed(path: Path) -> dict[str, Any]:
     fields = _fields(content)
     if content == sealed(fields):
         return fields
-    raise Damaged(f"{str(path)!r} is damaged: it is not what was written")
+    raise Damaged(f"{str(path)!r} is damaged: it is not what was written; {remedy}")
 
 
 def unsealed(path: Path) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from pyterrier_cascade.datasets.asnq.built_folder import (
     FORMAT,
     MANIFEST,
     PLAN,
+    REMEDY,
     describe_shard,
     read_manifest,
     total_counts,
@@ -28,8 +29,7 @@ from pyterrier_cascade.datasets.asnq.built_folder import (
 from pyterrier_cascade.datasets.asnq.labelling import ANSWER, label_table, table_text
 from pyterrier_cascade.datasets.asnq.natural_questions import NaturalQuestions
 from pyterrier_cascade.datasets.asnq.squad_shaped import SquadShaped
-from pyterrier_cascade.store.publish import sha256, sweep
-from pyterrier_cascade.text_files import read_json
+from pyterrier_cascade.store.publish import SEAL, explaining_full_disk, read_sealed, sha256, sweep
 
 Source = NaturalQuestions | SquadShaped
 
@@ -70,10 +70,12 @@ def build(
         if not is_count(value):
             raise ValueError(f"{name}={value!r}; give a whole number from 1")
     folder, plan = Path(folder).expanduser(), _plan(source, records_per_shard)
-    _begin(folder, plan)
-    if not (folder / MANIFEST).exists():
-        _build_files(source, folder, plan, processes, verbose)
-        _finish(folder, plan)
+    full = f"the disk with {str(folder)!r} is full; what was finished is kept: make room, then run the same build again"
+    with explaining_full_disk(full):
+        _begin(folder, plan)
+        if not (folder / MANIFEST).exists():
+            _build_files(source, folder, plan, processes, verbose)
+            _finish(folder, plan)
     counts = total_counts(shard["counts"] for shard in read_manifest(folder)["shards"])
     table = label_table({part: counts[part] for part in ("train", "dev") if part in counts})
     if verbose:
@@ -96,10 +98,14 @@ def _begin(folder: Path, plan: dict[str, Any]) -> None:
     sweep(folder)
     path = folder / PLAN
     if path.exists():
-        _check_same_build(folder, read_json(path), plan)
+        _check_same_build(folder, _without_seal(read_sealed(path, REMEDY)), plan)
     elif any(folder.iterdir()):
         raise ValueError(f"{folder} has files but no {PLAN}: it was not begun by this builder; name another folder")
     write_json(path, plan)
+
+
+def _without_seal(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if name != SEAL}
 
 
 def _check_same_build(folder: Path, begun: dict[str, Any], plan: dict[str, Any]) -> None:
@@ -196,7 +202,7 @@ def _build_shards(source: Source, folder: Path, number: int, size: int) -> Itera
         # The checksum is compared only at the end of a file, so the shards from before the damage may be wrong too.
         _discard(folder, number)
         raise
-    write_json(_done(folder, number), shards)
+    write_json(_done(folder, number), {"shards": shards})
 
 
 def _done(folder: Path, number: int) -> Path:
@@ -205,7 +211,7 @@ def _done(folder: Path, number: int) -> Path:
 
 def _finish(folder: Path, plan: dict[str, Any]) -> None:
     done = [_done(folder, number) for number in range(len(plan["files"]))]
-    shards = [shard for path in done for shard in read_json(path)]
+    shards = [shard for path in done for shard in read_sealed(path, REMEDY)["shards"]]
     counts = total_counts(shard["counts"] for shard in shards)
     if not sum(counter[str(ANSWER)] for counter in counts.values()):
         names = ", ".join(file["name"] for file in plan["files"])

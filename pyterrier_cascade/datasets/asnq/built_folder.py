@@ -1,6 +1,7 @@
 """The folder that :func:`build` fills: shards of labelled pages, and a manifest that is written last.
 
-Each file is there whole or not at all, so a folder with a manifest is complete.
+Each file is there whole or not at all, so a folder with a manifest is complete. The manifest has a seal and the
+checksum of each shard, which is compared when the shard is read.
 """
 
 import gzip
@@ -11,12 +12,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pyterrier_cascade.datasets.asnq.labelling import DIGITS
-from pyterrier_cascade.store.publish import publish_file, publishing_file
-from pyterrier_cascade.text_files import numbered_lines, parse_json, read_json
+from pyterrier_cascade.store import parts
+from pyterrier_cascade.store.publish import publish_file, publishing_file, read_sealed, sealed, sha256, unsealed
+from pyterrier_cascade.text_files import numbered_lines, parse_json
 
 PLAN = "plan.json"
 MANIFEST = "manifest.json"
-FORMAT = {"format": "asnq-like", "version": 2}
+FORMAT = {"format": "asnq-like", "version": 3}
+REMEDY = "copy the folder again, or delete it and build it again"
 
 Counts = dict[str, Counter]
 
@@ -119,9 +122,9 @@ def read_shard(path: Path) -> Iterator[Page]:
     return (Page.from_line(where, line) for where, line in numbered_lines(path))
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Writes a value as JSON; the file appears when it is whole."""
-    publish_file(path, json.dumps(value, indent=1, sort_keys=True).encode())
+def write_json(path: Path, fields: dict[str, Any]) -> None:
+    """Writes fields as sealed JSON; the file appears when it is whole."""
+    publish_file(path, sealed(fields))
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -129,7 +132,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: If the folder is not finished.
-        ValueError: If the manifest is of another kind, or a shard is missing or does not have its size.
+        Damaged: If the manifest is not what was written, or a shard is missing or does not have its size.
+        ValueError: If the manifest is of another kind.
     """
     path = folder / MANIFEST
     if not path.is_file():
@@ -137,18 +141,32 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             f"{folder} is not a finished ASNQ-like folder: {MANIFEST}, which is written last, is missing; run the same "
             f"build again to complete it"
         )
-    manifest = read_json(path)
-    if {key: manifest.get(key) for key in FORMAT} != FORMAT:
-        seen = ", ".join(f"{key} {manifest.get(key)!r}" for key in FORMAT)
-        wanted = ", ".join(f"{key} {value!r}" for key, value in FORMAT.items())
-        raise ValueError(f"{path} has {seen}; this version of the package reads {wanted}; build the folder again")
-    for shard in manifest["shards"]:
-        file = folder / shard["name"]
-        if not file.is_file() or file.stat().st_size != shard["bytes"]:
-            raise ValueError(
-                f"{file} is missing or does not have its {shard['bytes']} bytes; copy or build the folder again"
-            )
+    seen = {key: unsealed(path).get(key) for key in FORMAT}
+    if None not in seen.values() and seen != FORMAT:
+        there, wanted = (", ".join(f"{key} {one[key]!r}" for key in FORMAT) for one in (seen, FORMAT))
+        raise ValueError(f"{path} has {there}; this version of the package reads {wanted}; build the folder again")
+    manifest = read_sealed(path, REMEDY)
+    with parts.refusing_forgeries(folder, REMEDY):
+        parts.check(folder, _files(manifest["shards"]), REMEDY, contents=False)
     return manifest
+
+
+def _files(shards: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    return {shard["name"]: shard for shard in shards}
+
+
+def pages_of(folder: Path, shard: Mapping[str, Any]) -> Iterator[Page]:
+    """Yields the pages of a shard of a finished folder, after a comparison of its checksum.
+
+    Args:
+        folder: The folder.
+        shard: The shard's entry in the manifest.
+
+    Raises:
+        Damaged: If the shard is not what was written.
+    """
+    parts.check(folder, _files([shard]), REMEDY)
+    return read_shard(folder / shard["name"])
 
 
 def describe(folder: Path) -> dict[str, Any]:
@@ -165,4 +183,4 @@ def describe(folder: Path) -> dict[str, Any]:
 
 def _entry(path: Path, counts: Counts) -> dict[str, Any]:
     ordered = {part: dict(sorted(counter.items())) for part, counter in sorted(counts.items())}
-    return {"name": path.name, "bytes": path.stat().st_size, "counts": ordered}
+    return {"name": path.name, "bytes": path.stat().st_size, "sha256": sha256(path), "counts": ordered}

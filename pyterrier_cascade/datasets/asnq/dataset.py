@@ -10,7 +10,7 @@ from typing import ClassVar
 import pandas as pd
 
 from pyterrier_cascade.checks import warn_user
-from pyterrier_cascade.datasets.asnq.built_folder import MANIFEST, read_manifest, read_shard
+from pyterrier_cascade.datasets.asnq.built_folder import MANIFEST, pages_of, read_manifest
 from pyterrier_cascade.datasets.asnq.questions import Question, read_official, to_split
 from pyterrier_cascade.datasets.asnq.selection import (
     SPLITS,
@@ -169,7 +169,7 @@ class AsnqLike(AsnqBase):
         for shard in manifest["shards"]:
             if not shard["counts"].get(part, {}).get("questions"):
                 continue
-            for page in read_shard(folder / shard["name"]):
+            for page in pages_of(folder, shard):
                 if page.part == part:
                     docnos = [f"{page.name}-{position}" for position in range(len(page.sentences))]
                     for qid, query, labels in page.questions:

@@ -26,7 +26,7 @@ PAGES = [
 def folder(tmp_path):
     """A finished folder with one shard of two pages."""
     entry = write_shard(tmp_path / SHARD, PAGES)
-    write_json(tmp_path / MANIFEST, {"format": "asnq-like", "version": 2, "shards": [entry]})
+    write_json(tmp_path / MANIFEST, {"format": "asnq-like", "version": 3, "shards": [entry]})
     return tmp_path
 
 
@@ -69,20 +69,20 @@ def test_shards_of_another_size(folder, content):
     (folder / SHARD).unlink()
     if content is not None:
         (folder / SHARD).write_bytes(content * 100)
-    with pytest.raises(ValueError, match=rf"{SHARD} is missing or does not have its {size} bytes; copy or build"):
+    with pytest.raises(ValueError, match=rf"{SHARD}' is missing or not of its {size} bytes; copy the"):
         read_manifest(folder)
 
 
 def test_a_manifest_of_another_version(folder):
     meta = json.loads((folder / MANIFEST).read_text())
-    (folder / MANIFEST).write_text(json.dumps({**meta, "version": 3}))
-    with pytest.raises(ValueError, match=r"has format 'asnq-like', version 3; .* reads format 'asnq-like', version 2"):
+    (folder / MANIFEST).write_text(json.dumps({**meta, "version": 2}))
+    with pytest.raises(ValueError, match=r"has format 'asnq-like', version 2; .* reads format 'asnq-like', version 3"):
         read_manifest(folder)
 
 
 def test_a_cut_manifest(folder):
     (folder / MANIFEST).write_bytes((folder / MANIFEST).read_bytes()[:-20])
-    with pytest.raises(ValueError, match=r"manifest\.json, line \d+: not JSON \("):
+    with pytest.raises(ValueError, match=r"manifest\.json' is damaged: it is not what was written; copy the"):
         read_manifest(folder)
 
 

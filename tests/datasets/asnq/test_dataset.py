@@ -282,7 +282,7 @@ def test_it_is_a_value(built, lists):
 def test_iterating_reads_no_further_than_asked(built):
     (built / "00001-00000.jsonl.gz").write_bytes(gzip.compress(b""))
     collection = load("asnq-like/train", built).collection
-    with pytest.raises(ValueError, match=r"00001-00000.jsonl.gz is missing or does not have its"):
+    with pytest.raises(ValueError, match=r"00001-00000.jsonl.gz' is missing or not of its"):
         next(collection.iter_questions("train"))
 
 
@@ -308,5 +308,5 @@ def test_a_damaged_shard_is_named(built):
     shard = built / "00000-00000.jsonl.gz"
     size = shard.stat().st_size
     shard.write_bytes(shard.read_bytes() + b"x")
-    with pytest.raises(ValueError, match=f"{shard} is missing or does not have its {size} bytes"):
+    with pytest.raises(ValueError, match=f"{shard}' is missing or not of its {size} bytes"):
         load("asnq-like/train", built).get_candidates()
