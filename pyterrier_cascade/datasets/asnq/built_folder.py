@@ -13,7 +13,15 @@ from typing import Any, NamedTuple
 
 from pyterrier_cascade.datasets.asnq.labelling import DIGITS
 from pyterrier_cascade.store import parts
-from pyterrier_cascade.store.publish import publish_file, publishing_file, read_sealed, sealed, sha256, unsealed
+from pyterrier_cascade.store.publish import (
+    Damaged,
+    publish_file,
+    publishing_file,
+    read_sealed,
+    sealed,
+    sha256,
+    unsealed,
+)
 from pyterrier_cascade.text_files import numbered_lines, parse_json
 
 PLAN = "plan.json"
@@ -146,6 +154,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         there, wanted = (", ".join(f"{key} {one[key]!r}" for key in FORMAT) for one in (seen, FORMAT))
         raise ValueError(f"{path} has {there}; this version of the package reads {wanted}; build the folder again")
     manifest = read_sealed(path, REMEDY)
+    if None in seen.values():
+        raise Damaged(f"{str(path)!r} is damaged: it is no manifest; {REMEDY}")
     with parts.refusing_forgeries(folder, REMEDY):
         parts.check(folder, _files(manifest["shards"]), REMEDY, contents=False)
     return manifest
