@@ -24,8 +24,10 @@ from pyterrier_cascade import (
 )
 from pyterrier_cascade.hub import DryRun
 from pyterrier_cascade.model import TrainedOn
+from pyterrier_cascade.store.publish import DiskFull
 from tests import tiny
 from tests.lists import candidates
+from tests.store.made_up import content
 
 RECORD = TrainedOn(3, 30, 9, "Training(epochs=2)")
 LISTS = candidates([5, 8], seed=3)
@@ -168,6 +170,38 @@ def test_untrained_weights_are_uploaded_with_a_warning(name, encoder, hub):
     assert {one.filename for one in caught} == {__file__}
     card = (hub.folder / "README.md").read_text()
     assert "None: " in card and "Trained with" not in card
+
+
+@pytest.mark.skipif(os.name != "posix", reason="limits the size of files the POSIX way")
+@pytest.mark.parametrize("name", NAMES)
+def test_a_full_disk_leaves_the_model_that_was_there(name, encoder, tmp_path):
+    """The limit on the size of a file lets the configuration through, and stops the weights."""
+    import resource
+
+    made(name, encoder).save_pretrained(tmp_path / "saved")
+    (tmp_path / "saved" / "notes.txt").write_text("mine")
+    before, ranker = content(tmp_path), made(name, tiny.save(tmp_path / "other", layers=3, outputs=None, seed=1))
+    message = f"the disk with {str(tmp_path / 'saved')!r} is full; the folder is as it was: make room, then save the"
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    least = min(len(text) for file, text in before.items() if file.endswith(".safetensors"))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (least - 1, limits[1]))
+    try:
+        with pytest.raises(DiskFull, match=re.escape(message)):
+            ranker.save_pretrained(tmp_path / "saved")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    shutil.rmtree(tmp_path / "other")
+    assert content(tmp_path) == before
+    assert str(tmp_path / "saved") not in repr(ranker)
+
+
+def test_another_kind_of_ranker_takes_the_place_of_one(encoder, tmp_path):
+    """Nothing is left by which the folder would count as what it was."""
+    for name in ("SequentialReranker", "CrossEncoder", "SequentialReranker", "Cascade"):
+        ranker = made(name, encoder)
+        ranker.save_pretrained(tmp_path)
+        assert registry.holds(str(tmp_path)) in (None, registry.by_command(name.lower().removesuffix("reranker")))
+        assert_frame_equal(type(ranker).from_pretrained(str(tmp_path))(LISTS), ranker(LISTS))
 
 
 def test_a_file_is_no_folder_to_write(encoder, tmp_path):

@@ -113,7 +113,10 @@ def array(folder: Path, name: str, files: Files, remedy: str) -> np.ndarray:
         content = path.read_bytes()
         if hashlib.sha256(content).hexdigest() != files[path.name]["sha256"]:
             raise _changed(path, remedy)
-    return np.load(io.BytesIO(content), allow_pickle=False)
+    try:
+        return np.load(io.BytesIO(content), allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise Damaged(f"{str(path)!r} is no array of numbers; {remedy}") from error
 
 
 def _changed(path: Path, remedy: str) -> Damaged:

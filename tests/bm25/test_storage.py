@@ -1,3 +1,4 @@
+import errno
 import json
 
 import pyterrier as pt
@@ -5,6 +6,7 @@ import pytest
 from pandas.testing import assert_frame_equal
 
 from pyterrier_cascade import BM25
+from pyterrier_cascade.store.publish import DiskFull
 from tests.few_docs import DOCS, topics
 
 
@@ -46,6 +48,21 @@ def test_a_failed_save_leaves_nothing_or_the_old(bm25, saved, tmp_path, monkeypa
             BM25.from_docs(DOCS[:2]).save(path, overwrite=True)
     assert [p.name for p in tmp_path.iterdir()] == ["index"]
     assert BM25(saved.path) == bm25
+
+
+def test_a_full_disk_is_explained(bm25, saved, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("pyterrier_cascade.bm25.index.write_meta", full)
+    message = "index' is full; the path is as it was: make room, then save the index again"
+    with pytest.raises(DiskFull, match=message):
+        BM25.from_docs(DOCS[:2]).save(saved.path, overwrite=True)
+    assert BM25(saved.path) == bm25 and names(saved.path.parent) == ["index"]
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
 
 
 def test_half_an_index_is_refused_by_name(saved, tmp_path):

@@ -2,8 +2,10 @@
 
 import dataclasses
 import json
+import os
 import pickle
 import re
+import shutil
 import warnings
 
 import ir_measures
@@ -23,8 +25,11 @@ from pyterrier_cascade import (
     Survival,
     Trace,
 )
+from pyterrier_cascade.early_exit.trace_part import text_hashes
+from pyterrier_cascade.store.publish import Damaged, DiskFull, publishing_file
 from tests import tiny
 from tests.lists import candidates
+from tests.store.made_up import started
 
 SIZES = [14, 1, 9, 30, 5]
 COLUMNS = ["qid", "query", "docno", "exit_layer", "q_cost", "q_cost_full", "q_token_cost", "q_token_cost_full", "score",
@@ -260,6 +265,104 @@ def test_a_trace_that_was_killed_while_it_began_goes_on(cascade, frame, trace, t
     kept = cascade.trace(frame, tmp_path / "trace")
     assert_frame_equal(kept.results(0.4), trace.results(0.4))
     assert [path.name for path in (tmp_path / "trace").glob(".*")] == [".lock"]
+
+
+def test_a_trace_in_its_first_moments_goes_on(cascade, frame, trace, tmp_path):
+    """Another process holds the lock, or was killed with it, and has written nothing but temporary files."""
+    (tmp_path / "trace").mkdir()
+    (tmp_path / "trace" / ".lock").touch()
+    with publishing_file(tmp_path / "trace" / "other") as unfinished:
+        unfinished.touch()
+        kept = cascade.trace(frame, tmp_path / "trace")
+    assert_frame_equal(kept.results(0.4), trace.results(0.4))
+
+
+def test_a_part_that_was_not_listed_is_scored_again(cascade, frame, trace, tmp_path):
+    """A process was killed between the part and the list."""
+    cascade.trace(frame[frame["qid"] == "q0"], tmp_path / "trace")
+    shutil.copytree(tmp_path / "trace" / "part-00000", tmp_path / "trace" / "part-00001")
+    assert Trace(tmp_path / "trace").qids.tolist() == ["q0"]
+    assert same_ranks(cascade.trace(frame, tmp_path / "trace"), trace)
+
+
+def same_ranks(one, other) -> bool:
+    """Whether traces whose questions stand in any order rank alike."""
+    one, other = (trace.results(0.4).set_index(["qid", "docno"])["rank"].sort_index() for trace in (one, other))
+    return one.equals(other)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
+def test_processes_that_record_one_trace_score_each_question_once(cascade, frame, trace, tmp_path, monkeypatch):
+    """The second waits for the first, and scores what is still missing."""
+    monkeypatch.setattr("pyterrier_cascade.early_exit.trace.ROWS", 1)
+    lists = [frame[frame["qid"].isin(qids)] for qids in (["q0", "q1", "q2"], ["q2", "q3", "q4"], ["q4", "q0"])]
+    processes = [started(cascade.trace, one, tmp_path / "trace") for one in lists]
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0, 0]
+    found = Trace(tmp_path / "trace")
+    assert sorted(found.qids) == sorted(trace.qids) and len(found) == sum(SIZES) and len(found.parts) == 5
+    assert same_ranks(found, trace)
+
+
+def test_a_trace_that_cannot_be_written_to_is_read(cascade, frame, tmp_path, monkeypatch):
+    cascade.trace(frame, tmp_path / "trace")
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    (tmp_path / "trace" / ".lock").unlink()
+    assert len(cascade.trace(frame, tmp_path / "trace")) == sum(SIZES)
+    assert not (tmp_path / "trace" / ".lock").exists()
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_a_number_and_its_text_are_not_merged(cascade, frame, tmp_path, on_disk):
+    mixed = pd.concat([frame.assign(qid=frame["qid"].astype(object)), candidates([3], seed=4).assign(qid=1)])
+    mixed.loc[mixed["qid"] == "q1", "qid"] = "1"
+    message = "question '1' is there as a text and as a number; give all ids as texts"
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        cascade.trace(mixed, tmp_path / "trace" if on_disk else None)
+
+
+def test_texts_with_nul_are_told_apart():
+    def hashed(*texts):
+        frame = pd.DataFrame({"query": "q", "text": texts})
+        return text_hashes(frame, [np.arange(len(frame))], "text").item()
+
+    told = [
+        hashed("a\0b"),
+        hashed("a", "b"),
+        hashed("a", "b", ""),
+        hashed("ab"),
+        hashed("a\0", "b"),
+        hashed("a", "\0b"),
+    ]
+    assert len(set(told)) == len(told) and hashed("a", "b") == hashed("a", "b")
+
+
+def test_a_lost_part_is_noticed(cascade, frame, tmp_path, monkeypatch):
+    monkeypatch.setattr("pyterrier_cascade.early_exit.trace.ROWS", 1)
+    cascade.trace(frame, tmp_path / "trace")
+    for lost in ("part-00000", "part-00004"):
+        copy = shutil.copytree(tmp_path / "trace", tmp_path / lost)
+        shutil.rmtree(copy / lost)
+        message = f"{str(copy / lost / 'part.json')!r} is missing or damaged; copy the trace again, or "
+        for use in (lambda copy=copy: Trace(copy).results(0.4), lambda copy=copy: cascade.trace(frame, copy)):
+            with pytest.raises(Damaged, match=re.escape(message)):
+                use()
+
+
+def test_a_full_disk_is_explained(cascade, frame, trace, tmp_path, monkeypatch):
+    def full(*args, **options):
+        raise OSError("1000 requested and 12 written")
+
+    monkeypatch.setattr(np, "save", full)
+    message = f"the disk with {str(tmp_path / 'trace')!r} is full; what was scored is kept: make room, then"
+    with pytest.raises(DiskFull, match=re.escape(message)):
+        cascade.trace(frame, tmp_path / "trace")
+    with pytest.raises(DiskFull, match="saved' is full; nothing was written: make room, then save the trace again"):
+        trace.save(tmp_path / "saved")
+    monkeypatch.undo()
+    assert_frame_equal(cascade.trace(frame, tmp_path / "trace").results(0.4), trace.results(0.4))
+    assert len(Trace(trace.save(tmp_path / "saved").path)) == sum(SIZES)
 
 
 def test_questions_are_added(cascade, frame, tmp_path):

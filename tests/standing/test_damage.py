@@ -111,6 +111,7 @@ def test_a_damage_changes_no_answer(name, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", THINGS)
 def test_every_flipped_byte_and_every_swap_changes_no_answer(name, tmp_path):
+    """But some bytes of a cache, all of which ``tests/store/test_verify.py`` flips."""
     if name == "graphs":
         pytest.importorskip("openvino", reason="the extra [openvino] is not installed")
-    check(name, outcomes(THINGS[name], tmp_path, n_flips=None, seed=2))
+    check(name, outcomes(THINGS[name], tmp_path, n_flips=20 if name == "cache" else None, seed=2))

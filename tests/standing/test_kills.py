@@ -97,7 +97,6 @@ def kill_often(work: Work, n: int, seed: int = 0) -> Counter:
     for _ in range(3):
         work.begin()
         times.append(run(work.write))
-    print(times)
     for _ in range(n):
         if work.check() == "new":
             work.begin()
@@ -202,7 +201,6 @@ WORKS = (model, sequential, index, trace, data_set)
 @pytest.mark.parametrize("make", WORKS, ids=[one.__name__ for one in WORKS])
 def test_a_kill_leaves_the_old_or_the_new(make, tmp_path, monkeypatch):
     found = kill_often(make(tmp_path, monkeypatch), n=8)
-    print(found)
     assert found.total() == 8
 
 
