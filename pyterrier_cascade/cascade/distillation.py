@@ -30,6 +30,7 @@ from pyterrier_cascade.encoder.workers import workers
 from pyterrier_cascade.identity import combined, deciding_fields, of_weights
 from pyterrier_cascade.model import TrainedOn
 from pyterrier_cascade.pair_ranker import ROWS
+from pyterrier_cascade.store.parts import is_sound, seal_part
 from pyterrier_cascade.store.publish import publishing_folder
 
 if TYPE_CHECKING:
@@ -182,7 +183,7 @@ def _replace(ranker: "Cascade", layers: tuple[int, ...], heads: dict[int, nn.Mod
 def read_states(
     ranker: "Cascade", candidates: pd.DataFrame, blocks: frames.Blocks, layers: tuple[int, ...], folder: Path
 ) -> PooledStates:
-    """Returns the pooled states of candidates at some layers. Parts that are in the folder already are not read again.
+    """Returns the pooled states of candidates at some layers. Parts that are in the folder, whole, are not read again.
 
     Args:
         ranker: The cascade; the pass is computed by torch.
@@ -202,14 +203,14 @@ def read_states(
             frame, questions = candidates.iloc[rows[part]], blocks.codes[rows[part]]
             words = f"{reading} {frames.digest([frame], ranker.text_field, questions.tolist())}"
             parts.append(folder / f"{number:05d}-{hashlib.sha256(words.encode()).hexdigest()[:16]}")
-            if parts[-1].is_dir():
+            if is_sound(parts[-1]):
                 bar.update(len(frame))
                 continue
             pairs = ranker._tokenize(*ranker._texts(frame))
             found = read(executor, pairs, ranker.token_budget, bar.update)
             if not np.isfinite(found).all():
                 raise ValueError(f"states of {ranker.model!r} are NaN or infinite; the model's weights are broken")
-            with publishing_folder(parts[-1]) as new, torch.inference_mode():
+            with publishing_folder(parts[-1], overwrite=True) as new, torch.inference_mode():
                 width = found.shape[2] // 2
                 read_last = found[:, -1, width:] if last.pooling == "cls" else found[:, -1, :width]
                 scores = last.module(torch.from_numpy(np.ascontiguousarray(read_last)).to(device)).cpu().numpy()
@@ -217,6 +218,7 @@ def read_states(
                 np.save(new / "questions.npy", questions[pairs.owner])
                 for place, layer in enumerate(layers[:-1]):
                     np.save(new / f"layer-{layer:02d}.npy", found[:, place].astype(np.float16))
+                seal_part(new)
     return PooledStates(parts, layers)
 
 

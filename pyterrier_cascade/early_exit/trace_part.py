@@ -14,7 +14,6 @@ from pyterrier_cascade.early_exit.ranker import EarlyExitRanker
 from pyterrier_cascade.store import parts, publish
 from pyterrier_cascade.store.strings import Strings
 
-META = "part.json"
 REMEDY = "copy the trace again, or delete its folder and record it again"
 
 
@@ -51,9 +50,7 @@ class TracePart:
                 value.save(folder, name)
             else:
                 np.save(folder / f"{name}.npy", value, allow_pickle=False)
-        description = publish.sealed({"files": parts.described(folder)})
-        (folder / META).write_bytes(description)
-        return publish.read_sealed(folder / META)[publish.SEAL]
+        return parts.seal_part(folder)
 
     @classmethod
     def open(cls, folder: Path, seal: str) -> "TracePart":
@@ -67,9 +64,9 @@ class TracePart:
             Damaged: If a file is missing or not what was written, or the part is another one.
         """
         try:
-            meta = publish.read_sealed(folder / META)
+            meta = publish.read_sealed(folder / parts.FILES)
         except (ValueError, OSError) as error:
-            raise publish.Damaged(f"{str(folder / META)!r} is missing or damaged; {REMEDY}") from error
+            raise publish.Damaged(f"{str(folder / parts.FILES)!r} is missing or damaged; {REMEDY}") from error
         if meta[publish.SEAL] != seal:
             raise publish.Damaged(f"{str(folder)!r} is not the part that was written; {REMEDY}")
 

@@ -23,10 +23,8 @@ from pyterrier_cascade.encoder.families import Encoder, family_of
 from pyterrier_cascade.encoder.heads import Head
 from pyterrier_cascade.encoder.layout import Padded
 from pyterrier_cascade.identity import combined, deciding_fields, of_arrays, of_weights
-from pyterrier_cascade.store import parts, publish
+from pyterrier_cascade.store import parts
 from pyterrier_cascade.store.publish import publishing_folder
-
-META = "graphs.json"
 
 
 def check_installed() -> None:
@@ -163,14 +161,14 @@ def read_or_make(folder: Path | None, make: Callable[[], list]) -> list:
 
     if folder is None:
         return make()
-    if not _is_sound(folder):
+    if not parts.is_sound(folder):
         graphs = make()
         try:
             damaged = folder.exists()
             with publishing_folder(folder, overwrite=damaged, keep=not damaged) as unfinished:
                 for number, graph in enumerate(graphs):
                     openvino.save_model(graph, unfinished / f"{number}.xml", compress_to_fp16=False)
-                (unfinished / META).write_bytes(publish.sealed({"files": parts.described(unfinished)}))
+                parts.seal_part(unfinished)
         except OSError as error:
             warn_user(
                 f"compiled models cannot be kept in {folder.parent} ({error}), so that every process makes them anew"
@@ -178,15 +176,6 @@ def read_or_make(folder: Path | None, make: Callable[[], list]) -> list:
             return graphs
     core = openvino.Core()
     return [core.read_model(folder / f"{number}.xml") for number in range(len(list(folder.glob("*.xml"))))]
-
-
-def _is_sound(folder: Path) -> bool:
-    """Returns whether a folder holds graphs as they were written: all their files, each with its checksum."""
-    with contextlib.suppress(OSError, publish.Damaged):
-        with parts.refusing_forgeries(folder, ""):
-            parts.check(folder, publish.read_sealed(folder / META)["files"], "")
-        return True
-    return False
 
 
 def fingerprint(encoder: nn.Module, heads: Sequence[Head], *more: np.ndarray) -> str:

@@ -7,6 +7,7 @@ names the file and what to do.
 import contextlib
 import hashlib
 import io
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from pyterrier_cascade.store.publish import Damaged
 
 META = "pt_meta.json"
 """The metadata of an artifact of PyTerrier."""
+FILES = "files.json"
+"""The description of a part that has no other metadata."""
 KIND = ("type", "format", "version")
 """The fields of the metadata that say what a folder holds."""
 
@@ -30,6 +33,21 @@ def described(folder: Path) -> dict[str, dict[str, Any]]:
     return {
         path.name: {"bytes": path.stat().st_size, "sha256": publish.sha256(path)} for path in sorted(folder.iterdir())
     }
+
+
+def seal_part(folder: Path) -> str:
+    """Writes the description of a folder as its last file, and returns the seal, by which the part is known."""
+    content = publish.sealed({"files": described(folder)})
+    (folder / FILES).write_bytes(content)
+    return json.loads(content)[publish.SEAL]
+
+
+def is_sound(folder: Path) -> bool:
+    """Returns whether a folder is there and is what :func:`seal_part` finished; it reads everything."""
+    with contextlib.suppress(OSError, Damaged), refusing_forgeries(folder, ""):
+        check(folder, publish.read_sealed(folder / FILES)["files"], "")
+        return True
+    return False
 
 
 def read_meta(folder: Path, kind: Mapping[str, Any]) -> dict[str, Any]:

@@ -344,7 +344,7 @@ def test_a_lost_part_is_noticed(cascade, frame, tmp_path, monkeypatch):
     for lost in ("part-00000", "part-00004"):
         copy = shutil.copytree(tmp_path / "trace", tmp_path / lost)
         shutil.rmtree(copy / lost)
-        message = f"{str(copy / lost / 'part.json')!r} is missing or damaged; copy the trace again, or "
+        message = f"{str(copy / lost / 'files.json')!r} is missing or damaged; copy the trace again, or "
         for use in (lambda copy=copy: Trace(copy).results(0.4), lambda copy=copy: cascade.trace(frame, copy)):
             with pytest.raises(Damaged, match=re.escape(message)):
                 use()
