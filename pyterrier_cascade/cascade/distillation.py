@@ -218,7 +218,7 @@ def read_states(
                 np.save(new / "questions.npy", questions[pairs.owner])
                 for place, layer in enumerate(layers[:-1]):
                     np.save(new / f"layer-{layer:02d}.npy", found[:, place].astype(np.float16))
-                seal_part(new)
+                seal_part(new, parts[-1].name)
     return PooledStates(parts, layers)
 
 

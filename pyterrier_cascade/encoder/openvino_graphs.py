@@ -168,7 +168,7 @@ def read_or_make(folder: Path | None, make: Callable[[], list]) -> list:
             with publishing_folder(folder, overwrite=damaged, keep=not damaged) as unfinished:
                 for number, graph in enumerate(graphs):
                     openvino.save_model(graph, unfinished / f"{number}.xml", compress_to_fp16=False)
-                parts.seal_part(unfinished)
+                parts.seal_part(unfinished, folder.name)
         except OSError as error:
             warn_user(
                 f"compiled models cannot be kept in {folder.parent} ({error}), so that every process makes them anew"

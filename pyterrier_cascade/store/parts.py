@@ -35,18 +35,24 @@ def described(folder: Path) -> dict[str, dict[str, Any]]:
     }
 
 
-def seal_part(folder: Path) -> str:
-    """Writes the description of a folder as its last file, and returns the seal, by which the part is known."""
-    content = publish.sealed({"files": described(folder)})
+def seal_part(folder: Path, name: str = "") -> str:
+    """Writes the description of a folder as its last file, and returns the seal, by which the part is known.
+
+    Args:
+        folder: The folder, which may still have a temporary name.
+        name: The name by which :func:`is_sound` will know it.
+    """
+    content = publish.sealed({"name": name, "files": described(folder)})
     (folder / FILES).write_bytes(content)
     return json.loads(content)[publish.SEAL]
 
 
 def is_sound(folder: Path) -> bool:
-    """Returns whether a folder is there and is what :func:`seal_part` finished; it reads everything."""
+    """Returns whether a folder is there, and is what :func:`seal_part` finished under its name; it reads everything."""
     with contextlib.suppress(OSError, Damaged), refusing_forgeries(folder, ""):
-        check(folder, publish.read_sealed(folder / FILES)["files"], "")
-        return True
+        fields = publish.read_sealed(folder / FILES)
+        check(folder, fields["files"], "")
+        return fields["name"] == folder.name
     return False
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import shutil
 import warnings
 from pathlib import Path
 
@@ -58,6 +59,24 @@ def test_graphs_are_made_once_and_kept_beside_the_model(folder, tmp_path, monkey
     # bf16 is the same graph, computed otherwise.
     low = scores(again(precision="bf16"))
     assert np.abs(low - expected).max() > 1e-4 and np.corrcoef(low, expected)[0, 1] > 0.98
+
+
+def test_damaged_graphs_are_made_again(folder, tmp_path):
+    """Also those of other weights under the name of these, and graphs that a version without checksums kept."""
+    expected = scores(CrossEncoder.from_pretrained(folder, engine="openvino"))
+    (kept,) = (tmp_path / "model" / "openvino").iterdir()
+    other = CrossEncoder.from_pretrained(tiny.save(tmp_path / "other", seed=1), engine="openvino")
+    assert np.abs(scores(other) - expected).max() > 0.01
+    (theirs,) = (tmp_path / "other" / "openvino").iterdir()
+
+    def exchange():
+        for path in kept.iterdir():
+            path.write_bytes((theirs / path.name).read_bytes())
+
+    for damage in (exchange, (kept / "0.bin").unlink, (kept / "files.json").unlink, lambda: shutil.rmtree(kept)):
+        damage()
+        np.testing.assert_array_equal(scores(CrossEncoder.from_pretrained(folder, engine="openvino")), expected)
+        assert [path.name for path in kept.parent.iterdir()] == [kept.name] and (kept / "files.json").is_file()
 
 
 def test_other_weights_never_get_these_graphs(folder, tmp_path):

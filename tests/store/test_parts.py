@@ -47,6 +47,16 @@ def test_what_is_not_is_refused_by_name(folder):
         parts.array(folder, "c", files, "do it again")
 
 
+def test_a_part_is_sound_under_its_own_name(folder, tmp_path):
+    assert not parts.is_sound(folder) and not parts.is_sound(tmp_path / "nowhere")
+    assert parts.seal_part(folder, folder.name) == publish.read_sealed(folder / "files.json")["sha256"]
+    assert parts.is_sound(folder)
+    assert not parts.is_sound(folder.rename(tmp_path.parent / f"{tmp_path.name}-other"))
+    (tmp_path.parent / f"{tmp_path.name}-other").rename(folder)
+    (folder / "a.bin").write_bytes(b"abd")
+    assert not parts.is_sound(folder)
+
+
 @pytest.mark.parametrize("name", ["../a.bin", "/etc/passwd", "..", "", "deep/../../a.bin"])
 def test_a_description_names_no_files_elsewhere(folder, tmp_path, name):
     inner = tmp_path / "inner"
