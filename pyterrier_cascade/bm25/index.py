@@ -25,7 +25,7 @@ from pyterrier_cascade.store.strings import Strings
 class BM25Index:
     """The content of a BM25 index. Indexes with the same documents and settings are equal.
 
-    The content of a folder is read on its first use: once wholly, to compare its checksums (some 1.3 GB a second), and
+    The content of a folder is read on its first use: once wholly, to compare its checksums (some 1 GB a second), and
     then as memory-maps. Nothing but a file that is cut short while it is in use can damage it afterwards; this package
     replaces files and never rewrites them.
 

@@ -1,5 +1,6 @@
 """An index on disk: a folder that is there whole or not at all, and whose files have checksums."""
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,13 @@ REMEDY = "copy or save the index again"
 
 
 def check_folder(folder: Path) -> None:
-    """Raises FileNotFoundError unless a folder is there and has the file that is written last; reads nothing."""
+    """Raises FileNotFoundError unless a folder is there and has the file that is written last; reads nothing.
+
+    Where a system cannot exchange folders and a kill between two renames left none, it puts the old one back.
+    """
+    if not folder.is_dir() and folder.parent.is_dir():
+        with contextlib.suppress(OSError):
+            publish.sweep(folder.parent, folder.name)
     if not folder.is_dir():
         raise FileNotFoundError(f"no BM25 index at {str(folder)!r}; make one with BM25.from_docs(docs).save(path)")
     if not (folder / META).is_file():

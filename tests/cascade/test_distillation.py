@@ -131,6 +131,26 @@ def test_a_pass_that_was_killed_goes_on_where_it_stood(classifier, candidates, t
     assert len(calls) == 11 + 5
 
 
+def test_damaged_states_are_read_again(classifier, candidates, tmp_path, monkeypatch):
+    """A flipped byte, a lost file, and two parts that changed places."""
+    monkeypatch.setattr(distillation, "ROWS", 100)
+    cascade = Cascade.from_cross_encoder(classifier).distil(candidates, folder=str(tmp_path), settings=FEW)
+    one, other, third, fourth, fifth = sorted(tmp_path.iterdir())
+    one.rename(tmp_path / "aside")
+    other.rename(one)
+    (tmp_path / "aside").rename(other)
+    states = next(third.glob("layer-*.npy"))
+    content = bytearray(states.read_bytes())
+    content[-1] ^= 1
+    states.write_bytes(content)
+    (fourth / "scores.npy").unlink()
+    read, calls = distillation.read, []
+    monkeypatch.setattr(distillation, "read", lambda *given: calls.append(1) or read(*given))
+    again = Cascade.from_cross_encoder(classifier).distil(candidates, folder=str(tmp_path), settings=FEW)
+    assert len(calls) == 4 and fifth.is_dir()
+    pd.testing.assert_frame_equal(again.history, cascade.history)
+
+
 def test_an_error_while_heads_learn_leaves_the_cascade_as_it_was(classifier, candidates, monkeypatch):
     cascade = Cascade.from_cross_encoder(classifier)
     before = {name: weight.clone() for name, weight in cascade.model.loaded.module.state_dict().items()}

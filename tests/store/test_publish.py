@@ -175,7 +175,10 @@ def test_a_kill_between_two_renames_loses_nothing(tmp_path, monkeypatch):
 
 
 @posix
-def test_a_killed_save_of_an_index_leaves_the_old_one(tmp_path):
+@pytest.mark.parametrize("exchange", [True, False])
+def test_a_killed_save_of_an_index_leaves_the_old_one(tmp_path, monkeypatch, exchange):
+    if not exchange:
+        monkeypatch.setattr(publish, "_exchanged", lambda one, other: False)
     old, new = BM25.from_docs(DOCS), BM25.from_docs(DOCS[:2])
     old.save(tmp_path / "index")
     for _ in kills(lambda: new.save(tmp_path / "index", overwrite=True)):
