@@ -61,8 +61,10 @@ class Saved:
         """Writes weights (safetensors), configuration, tokenizer and model card to a folder.
 
         Afterwards the ranker stands for that folder. A model that was there is replaced in one step, and other files of
-        the folder stay. After an error or a kill at any moment, also on a full disk, the folder holds the old model or
-        the new one (:func:`~pyterrier_cascade.store.update.updating_folder` names the folders where less is promised).
+        the folder stay. After an error, on a full disk too, the folder is as it was, and after a kill at any moment it
+        holds the old model or the new one. Less is promised where a folder cannot be moved (the working directory, a
+        mount point) or its system cannot exchange folders (others than Linux): a kill between the last renames leaves
+        files of both there, or no folder until the next save puts the old one back.
 
         Args:
             path: The folder.

@@ -467,7 +467,8 @@ class Cascade(EarlyExitRanker, PairRanker):
     ) -> None:
         """Writes weights (safetensors), configuration, tokenizer and model card to a folder.
 
-        Afterwards the ranker stands for that folder.
+        Afterwards the ranker stands for that folder. A model that was there is replaced in one step, and other files of
+        the folder stay, as in :meth:`CrossEncoder.save_pretrained`.
 
         Args:
             path: The folder.
