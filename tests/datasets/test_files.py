@@ -1,4 +1,7 @@
 import gzip
+import hashlib
+import os
+import re
 
 import pyterrier as pt
 import pytest
@@ -7,6 +10,7 @@ from pyterrier_cascade.datasets import SquadFile, files
 from pyterrier_cascade.datasets.download import DataFile
 from pyterrier_cascade.datasets.files import DataFolder
 from pyterrier_cascade.datasets.wikiqa import ZIP
+from pyterrier_cascade.store.publish import Damaged
 from tests.datasets.as2_files import wikiqa_text
 
 TEXT = wikiqa_text(("a", "one", 1), ("a", "two", 0)).encode()
@@ -86,3 +90,19 @@ def test_a_file_that_is_not_downloaded(tmp_path, named, where):
 def test_a_folder_that_does_not_exist():
     with pytest.raises(FileNotFoundError, match="folder 'no/such/folder' does not exist; name the one that has the"):
         files.checked_folder("no/such/folder")
+
+
+def test_a_download_that_was_damaged_since_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "user_cache", lambda *parts: tmp_path.joinpath(*parts))
+    monkeypatch.delenv("PTC_DATA", raising=False)
+    (tmp_path / "set").mkdir()
+    kept = tmp_path / "set" / "a.tsv"
+    kept.write_bytes(b"content")
+    one = DataFile("a.tsv", "https://nowhere.example/a.tsv", hashlib.sha256(b"content").hexdigest())
+    folder = DataFolder(("set",), {"all": one})
+    assert folder.locate("all") == kept
+    kept.write_bytes(b"cantent")
+    os.utime(kept, ns=(1, 1))
+    message = f"{str(kept)!r} is damaged: it is not what was downloaded; delete it, and it is downloaded again"
+    with pytest.raises(Damaged, match=f"^{re.escape(message)}$"):
+        folder.locate("all")
