@@ -3,8 +3,10 @@
 import hashlib
 import os
 import random
+import select
 import shutil
 import signal
+import threading
 import time
 import warnings
 from collections import Counter
@@ -14,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tqdm import tqdm
 
 from pyterrier_cascade import BM25, Cascade, CrossEncoder, SequentialReranker, Trace
 from pyterrier_cascade.datasets.asnq.build import build
@@ -64,6 +67,8 @@ def run(work: Callable[[], object], moment: float | None = None) -> float:
     child = os.fork()
     if child == 0:
         try:
+            # The lock of tqdm is shared by forked processes, and one that is killed with it would keep it for ever.
+            tqdm.set_lock(threading.RLock())
             os.write(begin, b"1")
             warnings.simplefilter("ignore")
             work()
@@ -75,7 +80,7 @@ def run(work: Callable[[], object], moment: float | None = None) -> float:
     start = time.perf_counter()
     os.close(begin)
     if moment is None:
-        assert os.read(ready, 1) == b"2"
+        assert select.select([ready], [], [], 60)[0] and os.read(ready, 1) == b"2"
     else:
         time.sleep(moment)
         os.kill(child, signal.SIGKILL)
