@@ -7,7 +7,6 @@ rows are addressed by position throughout.
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from numbers import Number
 
 import numpy as np
@@ -15,6 +14,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_cascade.checks import warn_user
+from pyterrier_cascade.forks import cached_property
 
 COST, FULL_COST = "q_cost", "q_cost_full"
 """Query columns: the layers run over all of a query's candidates so far, and the layers of the full encoder.

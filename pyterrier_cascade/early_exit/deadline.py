@@ -3,7 +3,6 @@
 Times are read from :func:`perf_counter` in this module alone.
 """
 
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from numbers import Real
@@ -20,6 +19,7 @@ from pyterrier_cascade.early_exit.ranker import HeadScores
 from pyterrier_cascade.encoder.engine import run
 from pyterrier_cascade.encoder.executor import Executor
 from pyterrier_cascade.encoder.pairs import TokenPairs
+from pyterrier_cascade.forks import Lock
 
 SAFETY = 0.95
 """The share of the remaining time that is planned for."""
@@ -28,7 +28,7 @@ MEASURED = (16, 1_024)
 """The most candidates, and the most tokens, on which a pace is measured first."""
 
 _paces: WeakKeyDictionary[Executor, Pace] = WeakKeyDictionary()
-_lock = threading.Lock()
+_lock = Lock()
 
 
 def check_deadline(deadline_ms: Any, policy: Policy, passages: str) -> None:

@@ -3,13 +3,13 @@
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain
 
 import numpy as np
 import torch
 
 from pyterrier_cascade.checks import warn_user
+from pyterrier_cascade.forks import cached_property
 
 MIN_DOCUMENT = 16
 """The number of tokens that remain for the document beside a long query; a query that leaves fewer is cut."""
