@@ -3,6 +3,7 @@
 import difflib
 import functools
 import inspect
+import reprlib
 import sys
 import warnings
 from collections.abc import Collection, Iterable, Sequence
@@ -15,7 +16,7 @@ def check_choices(**choices: tuple[object, Collection[str]]) -> None:
     for name, (value, known) in choices.items():
         if value not in known:
             raise ValueError(
-                f"{name} must be one of {', '.join(map(str, known))}, not {value!r}{did_you_mean(value, known)}"
+                f"{name} must be one of {', '.join(map(str, known))}, not {shown(value)}{did_you_mean(value, known)}"
             )
 
 
@@ -30,7 +31,7 @@ def check_names(given: Iterable[str], known: Collection[str], owner: str) -> Non
     for name in given:
         if name not in known:
             raise TypeError(
-                f"{owner} has no setting {name!r}{did_you_mean(name, known)}; its settings are {', '.join(known)}"
+                f"{owner} has no setting {shown(name)}{did_you_mean(name, known)}; its settings are {', '.join(known)}"
             )
 
 
@@ -72,6 +73,18 @@ def _is_library(module: str) -> bool:
     return module.partition(".")[0] in ("pyterrier_cascade", "pyterrier", "contextlib")
 
 
+_shortened = reprlib.Repr()
+_shortened.maxstring = _shortened.maxother = 80
+
+
+def shown(value: object) -> str:
+    """Returns the ``repr`` of a user's value for a message, without its middle where it is longer than 80 characters.
+
+    Ids, texts and labels may be of any length, and a line of an error must stay readable.
+    """
+    return _shortened.repr(value)
+
+
 def is_count(value: object, least: int = 1) -> bool:
     """Returns whether a value is a whole number that is not below the least one; ``True`` is no number."""
     return isinstance(value, Integral) and not isinstance(value, bool) and bool(value >= least)
@@ -79,5 +92,5 @@ def is_count(value: object, least: int = 1) -> bool:
 
 def listed(names: Sequence[object], noun: str) -> str:
     """Returns the first five of some names for an error, such as ``"docno 'x'"`` or ``"2 docnos ('x', 'y')"``."""
-    shown = ", ".join(map(repr, names[:5])) + ", ..." * (len(names) > 5)
-    return f"{noun} {shown}" if len(names) == 1 else f"{len(names)} {noun}s ({shown})"
+    first = ", ".join(map(shown, names[:5])) + ", ..." * (len(names) > 5)
+    return f"{noun} {first}" if len(names) == 1 else f"{len(names)} {noun}s ({first})"
