@@ -3,11 +3,12 @@
 import difflib
 import functools
 import inspect
+import math
 import reprlib
 import sys
 import warnings
 from collections.abc import Collection, Iterable, Sequence
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 
@@ -88,6 +89,19 @@ def shown(value: object) -> str:
 def is_count(value: object, least: int = 1) -> bool:
     """Returns whether a value is a whole number that is not below the least one; ``True`` is no number."""
     return isinstance(value, Integral) and not isinstance(value, bool) and bool(value >= least)
+
+
+def is_number(value: object, least: float = -math.inf, most: float = math.inf, above: float = -math.inf) -> bool:
+    """Returns whether a value is a finite number within bounds; ``True``, NaN and a text are no numbers.
+
+    Args:
+        value: The value.
+        least: The least number that it may be.
+        most: The greatest number that it may be.
+        above: A number that it must exceed.
+    """
+    number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    return number and bool(least <= value <= most and value > above)
 
 
 def listed(names: Sequence[object], noun: str) -> str:

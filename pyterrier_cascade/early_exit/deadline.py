@@ -5,14 +5,13 @@ Times are read from :func:`perf_counter` in this module alone.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from numbers import Real
 from time import perf_counter
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from pyterrier_cascade.checks import warn_user
+from pyterrier_cascade.checks import is_number, warn_user
 from pyterrier_cascade.early_exit.pace import Pace
 from pyterrier_cascade.early_exit.policy import Plan, Policy
 from pyterrier_cascade.early_exit.ranker import HeadScores
@@ -35,7 +34,7 @@ def check_deadline(deadline_ms: Any, policy: Policy, passages: str) -> None:
     """Raises where a deadline is no time, or where it cannot be kept beside another setting."""
     if deadline_ms is None:
         return
-    if isinstance(deadline_ms, bool) or not isinstance(deadline_ms, Real) or not 0 < deadline_ms < np.inf:
+    if not is_number(deadline_ms, above=0):
         raise ValueError(f"deadline_ms={deadline_ms!r}: give the milliseconds of a query, above 0, or None")
     batches = None if policy.batch_size is None else ("batch_size", policy.batch_size)
     whole = None if passages == "first" else ("passages", passages)
