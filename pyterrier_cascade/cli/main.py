@@ -96,7 +96,7 @@ def _message(error: Exception) -> str:
     """Returns the message of an error or a warning in one line."""
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+    if isinstance(error, OSError) and error.strerror == os.strerror(errno.ENOSPC):
         return "no space is left on the disk of the output, or of another file that is written; make room, start again"
     # Python puts the text of a KeyError into quotation marks.
     message = error.args[0] if isinstance(error, KeyError) and error.args else error
