@@ -174,7 +174,7 @@ def test_an_error_without_a_pickle_comes_back_with_its_text(pool):
 
 
 def test_a_frame_without_text_says_on_workers_too_what_to_do(pool, cascade):
-    with pytest.raises(RuntimeError, match="^InputValidationError on a worker: .*put a text loader before this trans"):
+    with pytest.raises(RuntimeError, match=r"^InputValidationError on a worker: .*put a text loader before this trans"):
         pool(cascade)(candidates().drop(columns="text"))
 
 
