@@ -2,12 +2,12 @@
 
 import contextlib
 import os
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from pyterrier_cascade.encoder.pretrained import CONFIG, silenced, undamaged
+from pyterrier_cascade.forks import Lock
 from pyterrier_cascade.model import LoadedModel, TrainedOn
 from pyterrier_cascade.store.user_cache import user_cache
 
@@ -45,7 +45,7 @@ class Checkpoint:
         self.fitted: str | None = None
         self.history: list[dict] = []
         self.notes: dict[str, Any] = {}
-        self._loaded, self._lock, self._weights = None, threading.RLock(), None
+        self._loaded, self._lock, self._weights = None, Lock(), None
         self._calibration, self._record = None, None
 
     @classmethod
@@ -95,7 +95,7 @@ class Checkpoint:
             return self._loaded
 
     @property
-    def lock(self) -> threading.RLock:
+    def lock(self) -> Lock:
         """The lock to hold while using the tokenizer, which two threads must not share."""
         return self._lock
 
@@ -187,4 +187,4 @@ class Checkpoint:
         return state
 
     def __setstate__(self, state):
-        self.__dict__.update(state, _lock=threading.RLock())
+        self.__dict__.update(state, _lock=Lock())

@@ -3,10 +3,12 @@
 import difflib
 import functools
 import inspect
+import math
+import reprlib
 import sys
 import warnings
 from collections.abc import Collection, Iterable, Sequence
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 
@@ -15,7 +17,7 @@ def check_choices(**choices: tuple[object, Collection[str]]) -> None:
     for name, (value, known) in choices.items():
         if value not in known:
             raise ValueError(
-                f"{name} must be one of {', '.join(map(str, known))}, not {value!r}{did_you_mean(value, known)}"
+                f"{name} must be one of {', '.join(map(str, known))}, not {shown(value)}{did_you_mean(value, known)}"
             )
 
 
@@ -30,7 +32,7 @@ def check_names(given: Iterable[str], known: Collection[str], owner: str) -> Non
     for name in given:
         if name not in known:
             raise TypeError(
-                f"{owner} has no setting {name!r}{did_you_mean(name, known)}; its settings are {', '.join(known)}"
+                f"{owner} has no setting {shown(name)}{did_you_mean(name, known)}; its settings are {', '.join(known)}"
             )
 
 
@@ -72,12 +74,37 @@ def _is_library(module: str) -> bool:
     return module.partition(".")[0] in ("pyterrier_cascade", "pyterrier", "contextlib")
 
 
+_shortened = reprlib.Repr()
+_shortened.maxstring = _shortened.maxother = 80
+
+
+def shown(value: object) -> str:
+    """Returns the ``repr`` of a user's value for a message, without its middle where it is longer than 80 characters.
+
+    Ids, texts and labels may be of any length, and a line of an error must stay readable.
+    """
+    return _shortened.repr(value)
+
+
 def is_count(value: object, least: int = 1) -> bool:
     """Returns whether a value is a whole number that is not below the least one; ``True`` is no number."""
     return isinstance(value, Integral) and not isinstance(value, bool) and bool(value >= least)
 
 
+def is_number(value: object, least: float = -math.inf, most: float = math.inf, above: float = -math.inf) -> bool:
+    """Returns whether a value is a finite number within bounds; ``True``, NaN and a text are no numbers.
+
+    Args:
+        value: The value.
+        least: The least number that it may be.
+        most: The greatest number that it may be.
+        above: A number that it must exceed.
+    """
+    number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    return number and bool(least <= value <= most and value > above)
+
+
 def listed(names: Sequence[object], noun: str) -> str:
     """Returns the first five of some names for an error, such as ``"docno 'x'"`` or ``"2 docnos ('x', 'y')"``."""
-    shown = ", ".join(map(repr, names[:5])) + ", ..." * (len(names) > 5)
-    return f"{noun} {shown}" if len(names) == 1 else f"{len(names)} {noun}s ({shown})"
+    first = ", ".join(map(shown, names[:5])) + ", ..." * (len(names) > 5)
+    return f"{noun} {first}" if len(names) == 1 else f"{len(names)} {noun}s ({first})"

@@ -7,14 +7,14 @@ rows are addressed by position throughout.
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from numbers import Number
 
 import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_cascade.checks import warn_user
+from pyterrier_cascade.checks import shown, warn_user
+from pyterrier_cascade.forks import cached_property
 
 COST, FULL_COST = "q_cost", "q_cost_full"
 """Query columns: the layers run over all of a query's candidates so far, and the layers of the full encoder.
@@ -57,13 +57,31 @@ class Blocks:
 
     @classmethod
     def of(cls, frame: pd.DataFrame) -> "Blocks":
-        """Returns the blocks of a frame with a ``qid`` column; a missing qid is an error."""
+        """Returns the blocks of a frame with a ``qid`` column; a missing qid and two queries under one are errors."""
         codes, qids = pd.factorize(frame["qid"])
         if len(codes) and codes.min() < 0:
             raise ValueError(
                 f"qid is missing in row {int(np.argmin(codes))} of {len(codes)}; every row needs a query id"
             )
-        return cls(codes, np.asarray(qids))
+        blocks = cls(codes, np.asarray(qids))
+        if "query" in frame.columns and len(frame):
+            blocks._check_queries(filled(frame, "query")[0])
+        return blocks
+
+    def _check_queries(self, queries: np.ndarray) -> None:
+        """Raises where a block has two queries: some rankers would score all its candidates by one of them."""
+        rows, first = np.arange(len(queries)), np.empty(len(self), dtype=np.int64)
+        first[self.codes[::-1]] = rows[::-1]
+        other = queries != queries[first[self.codes]]
+        if other.any():
+            row = int(other.argmax())
+            before = first[self.codes[row]]
+            n = len(np.unique(self.codes[other]))
+            raise ValueError(
+                f"{n} of {len(self)} qids have more than one query, the first is {shown(self.qids[self.codes[row]])}: "
+                f"{shown(queries[before])} in row {before}, {shown(queries[row])} in row {row}; give each query a qid "
+                "of its own"
+            )
 
     def __len__(self) -> int:
         """Returns the number of blocks."""
@@ -99,16 +117,46 @@ def validate(frame: pd.DataFrame, *, context: pt.Transformer, text_field: str | 
 
 def texts(frame: pd.DataFrame, column: str) -> list[str]:
     """Returns a text column as strings; missing values become empty texts, with one warning that counts them."""
-    values = frame[column].to_numpy(dtype=object)
-    missing = pd.isna(values)
-    if missing.any():
-        warn_user(f"{int(missing.sum())} of {len(values)} rows have no {column!r}; they are scored as an empty text")
-        values = np.where(missing, "", values)
+    values, n_missing = filled(frame, column)
+    if n_missing:
+        warn_user(f"{n_missing} of {len(values)} rows have no {column!r}; they are scored as an empty text")
     strings = values.tolist()
     for row, value in enumerate(strings):
         if not isinstance(value, str):
-            raise ValueError(f"{column!r} must hold strings, but row {row} holds {value!r} ({type(value).__name__})")
+            raise ValueError(
+                f"{column!r} must hold strings, but row {row} holds {shown(value)} ({type(value).__name__})"
+            )
     return strings
+
+
+def filled(frame: pd.DataFrame, column: str) -> tuple[np.ndarray, int]:
+    """Returns a text column of any type as objects, ``(n_rows,)``, with ``""`` for missing values, and their number."""
+    values = frame[column].to_numpy(dtype=object)
+    missing = pd.isna(values)
+    n_missing = int(missing.sum())
+    return np.where(missing, "", values) if n_missing else values, n_missing
+
+
+def numbers(frame: pd.DataFrame, column: str, missing: float) -> np.ndarray:
+    """Returns a column of numbers, or of their texts, ``(n_rows,)``; anything else is an error.
+
+    Args:
+        frame: The frame.
+        column: The name of the column.
+        missing: The number that stands for a missing value.
+    """
+    values = frame[column]
+    if isinstance(values.dtype, pd.CategoricalDtype):
+        values = values.astype(values.cat.categories.dtype if values.notna().all() else object)
+    found = pd.to_numeric(values, errors="coerce").to_numpy(dtype=float, na_value=np.nan)
+    nowhere = np.isnan(found)
+    if nowhere.any():
+        strange = nowhere & values.notna().to_numpy()
+        if strange.any():
+            row = int(strange.argmax())
+            raise ValueError(f"{column!r} must hold numbers, but row {row} holds {shown(values.iloc[row])}")
+        found = np.where(nowhere, missing, found)
+    return found
 
 
 def ranking(frame: pd.DataFrame, blocks: Blocks, score: np.ndarray) -> np.ndarray:
@@ -121,9 +169,9 @@ def ranking(frame: pd.DataFrame, blocks: Blocks, score: np.ndarray) -> np.ndarra
     order = np.lexsort(keys[::-1])
     if _tied(keys, order):
         if "rank" in frame.columns:
-            keys.append(pd.to_numeric(frame["rank"]).to_numpy(dtype=float, na_value=np.inf))
+            keys.append(numbers(frame, "rank", missing=np.inf))
         elif "score" in frame.columns:
-            keys.append(-pd.to_numeric(frame["score"]).to_numpy(dtype=float, na_value=-np.inf))
+            keys.append(-numbers(frame, "score", missing=-np.inf))
         order = np.lexsort(keys[::-1])
         if _tied(keys, order):
             keys.append(pd.factorize(frame["docno"], sort=True)[0])
@@ -156,8 +204,8 @@ def ranked(
     if np.isnan(score).any():
         first = frame.iloc[int(np.isnan(score).argmax())]
         raise ValueError(
-            f"{int(np.isnan(score).sum())} of {len(score)} scores are NaN, the first for qid {first['qid']!r}, "
-            f"docno {first['docno']!r}; the model's weights are broken (a diverged training?)"
+            f"{int(np.isnan(score).sum())} of {len(score)} scores are NaN, the first for qid {shown(first['qid'])}, "
+            f"docno {shown(first['docno'])}; the model's weights are broken (a diverged training?)"
         )
     order = ranking(frame, blocks, score) if order is None else order
     new = {**columns, "score": score}
@@ -218,14 +266,14 @@ def labelled(results: pd.DataFrame, qrels: pd.DataFrame) -> pd.DataFrame:
     Frames without a common qid are an error: they are of different types or of different data sets.
     """
     pt.validate.columns(qrels, includes=["qid", "docno", "label"])
-    grades = dict(zip(zip(qrels["qid"], qrels["docno"], strict=True), _grades(qrels, "qrels"), strict=True))
+    judged = dict(zip(zip(qrels["qid"], qrels["docno"], strict=True), grades(qrels, "qrels"), strict=True))
     if len(results) and len(qrels) and not set(results["qid"]) & set(qrels["qid"]):
         ours, theirs = results["qid"].head(1).item(), qrels["qid"].head(1).item()
         raise ValueError(
-            f"results and qrels have no qid in common: the first are {ours!r} ({type(ours).__name__}) and "
-            f"{theirs!r} ({type(theirs).__name__}); are they of the same data set and type?"
+            f"results and qrels have no qid in common: the first are {shown(ours)} ({type(ours).__name__}) and "
+            f"{shown(theirs)} ({type(theirs).__name__}); are they of the same data set and type?"
         )
-    label = [grades.get(pair, 0) for pair in zip(results["qid"], results["docno"], strict=True)]
+    label = [judged.get(pair, 0) for pair in zip(results["qid"], results["docno"], strict=True)]
     return results.assign(label=np.array(label, dtype=np.int64))
 
 
@@ -241,7 +289,7 @@ def binary(candidates: pd.DataFrame, name: str, relevant_from: int = 1) -> pd.Da
         relevant_from: The least grade that counts as relevant.
     """
     pt.validate.columns(candidates, includes=["label"])
-    labels = (_grades(candidates, f"the {name} data") >= relevant_from).astype(np.int64)
+    labels = (grades(candidates, f"the {name} data") >= relevant_from).astype(np.int64)
     if not labels.any():
         raise ValueError(
             f"no positive among the {len(candidates)} candidates of the {name} data: no label is {relevant_from} or "
@@ -252,13 +300,18 @@ def binary(candidates: pd.DataFrame, name: str, relevant_from: int = 1) -> pd.Da
     return candidates.assign(label=labels)
 
 
-def _grades(frame: pd.DataFrame, name: str) -> np.ndarray:
-    """Returns the labels of a frame as whole numbers ``(n,)``; anything else is an error."""
+def grades(frame: pd.DataFrame, name: str) -> np.ndarray:
+    """Returns the labels of a frame as whole numbers ``(n,)``; anything else is an error.
+
+    Args:
+        frame: A frame with ``label``.
+        name: The name of the data, for the error.
+    """
     try:
         grades = frame["label"].to_numpy(dtype=float, na_value=np.nan)
     except (TypeError, ValueError):
         strange = next(value for value in frame["label"] if not isinstance(value, Number))
-        raise ValueError(f"labels of {name} must be whole numbers, but one is {strange!r}") from None
+        raise ValueError(f"labels of {name} must be whole numbers, but one is {shown(strange)}") from None
     strange = grades[~(grades % 1 == 0)]
     if len(strange):
         raise ValueError(f"labels of {name} must be whole numbers, but {len(strange)} are not, first {strange[0]}")

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pyterrier_cascade.checks import is_count, warn_user
+from pyterrier_cascade.forks import cached_property
 
 if TYPE_CHECKING:
     from torch import nn

@@ -16,7 +16,7 @@ import pyterrier as pt
 
 from pyterrier_cascade import frames
 from pyterrier_cascade.checkpoint import Checkpoint
-from pyterrier_cascade.checks import KnownSettings, check_names
+from pyterrier_cascade.checks import KnownSettings, check_names, warn_user
 from pyterrier_cascade.saving import Saved
 from pyterrier_cascade.training.settings import Training
 
@@ -203,13 +203,28 @@ class NeuralRanker(Saved, Ranker, pt.Estimator):
         return frames.labelled(results, qrels)
 
     def _fit(self, train: pd.DataFrame, dev: pd.DataFrame | None, dev_qrels: pd.DataFrame | None) -> "Self":
-        train = frames.binary(train, "training", self.relevant_from)
+        train = self._binary(train, "training")
         if dev is not None:
-            dev = frames.binary(dev, "development", self.relevant_from)
-            dev_qrels = dev_qrels.assign(label=(dev_qrels["label"] >= self.relevant_from).astype(np.int64))
+            dev = self._binary(dev, "development")
+            judged = frames.grades(dev_qrels, "the development qrels") >= self.relevant_from
+            dev_qrels = dev_qrels.assign(label=judged.astype(np.int64))
+            asked, taught = (set(zip(frame["qid"], frame["query"], strict=True)) for frame in (dev, train))
+            if asked <= taught:
+                warn_user(
+                    f"all {len(asked)} development queries are training queries too, so that they choose "
+                    "weights that know them by heart; give other queries, or none"
+                )
         with self.model.training():
             self.train(train, dev, dev_qrels)
         return self
+
+    def _binary(self, data: pd.DataFrame, name: str) -> pd.DataFrame:
+        """Returns labelled candidates with labels of 0 or 1; missing ids are errors."""
+        frames.Blocks.of(data)
+        missing = data["docno"].isna()
+        if missing.any():
+            raise ValueError(f"{int(missing.sum())} of {len(data)} candidates of the {name} data have no docno")
+        return frames.binary(data, name, self.relevant_from)
 
     def reading(self) -> dict[str, Any]:
         """Returns the settings that decide which part of a text the model reads, with the lengths that hold."""

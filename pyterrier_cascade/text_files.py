@@ -11,6 +11,8 @@ from typing import IO, Any
 
 import pandas as pd
 
+from pyterrier_cascade.checks import shown
+
 STDIN = "-"
 GZIP = b"\x1f\x8b"
 """The first two bytes of every gzip file; no text in UTF-8 begins with them."""
@@ -188,7 +190,7 @@ def number(where: str, name: str, text: str, of: type) -> Any:
     try:
         return of(text)
     except ValueError:
-        raise ValueError(f"{where}: {name} {text!r} is not {_NUMBERS[of]}") from None
+        raise ValueError(f"{where}: {name} {shown(text)} is not {_NUMBERS[of]}") from None
 
 
 def _name(path: str | Path) -> str:

@@ -10,7 +10,9 @@ import hypothesis
 import pandas as pd
 import pytest
 
-from tests import tiny
+from tests import network, tiny
+
+network.install()
 
 # A busy machine is slow, which proves nothing.
 hypothesis.settings.register_profile(
@@ -22,6 +24,13 @@ hypothesis.settings.load_profile("any machine")
 
 PROJECT = Path(__file__).parents[1]
 SHARED = Path(os.environ.get("PTC_SHARED", PROJECT.parent / "shared"))
+
+
+@pytest.fixture(autouse=True)
+def no_network():
+    """Fails a test that asks for another machine."""
+    yield
+    network.fail_if_refused()
 
 
 def _shared(*parts: str) -> Path:

@@ -70,3 +70,17 @@ def test_a_warning_points_at_the_line_outside_of_the_package():
 )
 def test_names_in_errors(names, message):
     assert checks.listed(names, "docno") == message
+
+
+@pytest.mark.parametrize("value", ["d" * 5_000_000, "\n" * 1_000, ["long " * 100] * 100, {"a": "b" * 1_000}, object()])
+def test_long_values_are_shortened_for_messages(value):
+    assert len(checks.shown(value)) < 700 if isinstance(value, list) else len(checks.shown(value)) <= 100
+
+
+def test_short_values_are_shown_whole():
+    for value in ("d1", 1, 2.5, None, "the ship is in the town", np.float64(1.5), [1, "a"]):
+        assert checks.shown(value) == repr(value)
+    assert (
+        checks.listed(["d" * 1_000, "e"], "docno").endswith(", 'e')")
+        and len(checks.listed(["d" * 1_000, "e"], "docno")) < 120
+    )

@@ -32,6 +32,25 @@ def test_a_missing_qid_is_an_error(results, missing):
         frames.Blocks.of(results)
 
 
+@pytest.mark.parametrize("dtype", [object, "category"])
+def test_two_queries_under_one_qid_are_an_error(results, dtype):
+    results["query"] = pd.Series(["who", "what ship", "who", "what", "when " * 40], index=results.index, dtype=dtype)
+    message = (
+        "1 of 2 qids have more than one query, the first is '1': 'what ship' in row 1, 'what' in row 3; give each "
+        "query a qid of its own"
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        frames.Blocks.of(results)
+
+
+def test_one_query_that_is_missing_is_one_query(results):
+    results["query"] = [None, "what", np.nan, "what", "what"]
+    assert len(frames.Blocks.of(results)) == 2
+    results["query"] = [None, "what", "", "what", pd.NA]
+    with pytest.raises(ValueError, match="the first is '1': 'what' in row 1, '' in row 4; give each query a qid"):
+        frames.Blocks.of(results)
+
+
 def test_ranked_returns_the_whole_frame(results):
     before = results.copy()
     out = frames.ranked(
@@ -86,6 +105,17 @@ def test_ties_keep_their_earlier_order(columns, expected):
         assert out["rank"].tolist() == [0, 1, 2]
 
 
+@pytest.mark.parametrize("dtype", [object, "str", "category"])
+def test_ranks_that_are_strings_are_numbers(dtype):
+    frame = pd.DataFrame({"qid": ["1"] * 3, "docno": ["a", "b", "c"]})
+    frame["rank"] = pd.Series(["10", "9", None], dtype=dtype)
+    assert frames.numbers(frame, "rank", missing=np.inf).tolist() == [10.0, 9.0, np.inf]
+    assert frames.ranked(frame, frames.Blocks.of(frame), np.ones(3))["docno"].tolist() == ["b", "a", "c"]
+    frame["rank"] = pd.Series(["10", "ninth", None], dtype=dtype)
+    with pytest.raises(ValueError, match=r"^'rank' must hold numbers, but row 1 holds 'ninth'$"):
+        frames.ranked(frame, frames.Blocks.of(frame), np.ones(3))
+
+
 def test_a_nan_score_is_an_error_that_names_the_candidate(results):
     scores = np.array([1.0, np.nan, 3.0, 0.5, np.nan])
     message = "2 of 5 scores are NaN, the first for qid '1', docno 'd1'; the model's weights are broken"
@@ -105,6 +135,20 @@ def test_missing_texts_are_empty_and_counted(results):
     results["text"] = ["a", None, np.nan, pd.NA, "b"]
     with pytest.warns(UserWarning, match=re.escape("3 of 5 rows have no 'text'; they are scored as an empty text")):
         assert frames.texts(results, "text") == ["a", "", "", "", "b"]
+
+
+@pytest.mark.parametrize("dtype", [object, "str", "category"])
+def test_missing_texts_of_any_type(results, dtype):
+    results["text"] = pd.Series(["a", None, "b", None, "a"], index=results.index, dtype=dtype)
+    filled, n_missing = frames.filled(results, "text")
+    assert (filled.tolist(), n_missing) == (["a", "", "b", "", "a"], 2)
+
+
+def test_messages_stay_short_whatever_the_ids(results):
+    results["docno"] = "d" * 5_000_000
+    with pytest.raises(ValueError, match="3 of 5 scores are NaN, the first for qid '2', docno 'ddd") as seen:
+        frames.ranked(results, frames.Blocks.of(results), np.array([np.nan, 1.0, np.nan, 1.0, np.nan]))
+    assert len(str(seen.value)) < 250
 
 
 def test_a_text_that_is_no_text_is_an_error(results):

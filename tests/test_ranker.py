@@ -1,6 +1,7 @@
 """The base of rankers with weights: one rule for labels, from qrels and from labelled lists."""
 
 import re
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -9,7 +10,8 @@ import pytest
 import torch
 from pandas.testing import assert_frame_equal
 
-from pyterrier_cascade import CrossEncoder, SequentialReranker, Training
+from pyterrier_cascade import DCBERT, CrossEncoder, HierarchicalRanker, SequentialReranker, Training
+from tests import tiny
 from tests.training.questions import DEV, QUICK, TRAIN, assert_same, weights
 
 
@@ -94,6 +96,44 @@ def test_data_without_a_grade_that_counts_are_an_error(tiny_bert, name):
     data[name] = data[name].assign(label=data[name]["label"].clip(upper=1))
     with pytest.raises(ValueError, match=f"of the {name} data: no label is 2 or more; are these the right qrels"):
         ranker.fit_candidates(*data.values())
+
+
+@pytest.mark.parametrize("name", ["training", "development"])
+@pytest.mark.parametrize("cls", [CrossEncoder, DCBERT, HierarchicalRanker])
+def test_ids_are_checked_before_a_training(tmp_path, cls, name):
+    data = {"training": TRAIN, "development": DEV}
+    frame = data[name]
+    ranker = cls() if cls is HierarchicalRanker else cls.from_pretrained(tiny.save(tmp_path, outputs=None))
+    for column, message in (
+        ("qid", f"qid is missing in row 1 of {len(frame)}; every row needs a query id"),
+        ("docno", f"1 of {len(frame)} candidates of the {name} data have no docno"),
+    ):
+        ids = frame[column].to_numpy(dtype=object).copy()
+        ids[1] = None
+        with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+            ranker.fit_candidates(*(data | {name: frame.assign(**{column: ids})}).values())
+
+
+def test_labels_may_be_categories(tiny_bert):
+    plain = CrossEncoder.from_pretrained(tiny_bert, training=QUICK).fit_candidates(TRAIN, DEV)
+    categories = [frame.astype({"label": "category"}) for frame in (TRAIN, DEV)]
+    found = CrossEncoder.from_pretrained(tiny_bert, training=QUICK).fit_candidates(*categories)
+    assert_frame_equal(found.history, plain.history)
+    results = [frame.drop(columns="label") for frame in (TRAIN, DEV)]
+    qrels = [frame[["qid", "docno", "label"]] for frame in categories]
+    found = CrossEncoder.from_pretrained(tiny_bert, training=QUICK).fit(results[0], qrels[0], results[1], qrels[1])
+    assert_frame_equal(found.history, plain.history)
+
+
+def test_development_data_that_were_trained_on_are_said(tiny_bert):
+    ranker = CrossEncoder.from_pretrained(tiny_bert, training=Training(epochs=1, tokens_per_batch=300))
+    message = f"all {TRAIN['qid'].nunique()} development queries are training queries too"
+    with pytest.warns(UserWarning, match=f"^{message}") as seen:
+        ranker.fit_candidates(TRAIN, TRAIN)
+    assert [one.filename for one in seen if "development" in str(one.message)] == [__file__]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        ranker.apart().fit_candidates(TRAIN, DEV)
 
 
 def test_settings_of_a_training_travel(tiny_bert):

@@ -5,7 +5,6 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +26,7 @@ from pyterrier_cascade.encoder.heads import Head
 from pyterrier_cascade.encoder.pretrained import fixed_seed
 from pyterrier_cascade.encoder.torch_executor import DTYPES
 from pyterrier_cascade.encoder.workers import workers
+from pyterrier_cascade.forks import cached_property
 from pyterrier_cascade.identity import combined, deciding_fields, of_weights
 from pyterrier_cascade.model import TrainedOn
 from pyterrier_cascade.pair_ranker import ROWS

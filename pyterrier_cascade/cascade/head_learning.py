@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from pyterrier_cascade.checks import KnownSettings, is_count
+from pyterrier_cascade.checks import KnownSettings, is_count, is_number
 from pyterrier_cascade.early_exit.groups import group_starts
 
 
@@ -45,12 +45,14 @@ class Distillation(KnownSettings):
             if not is_count(getattr(self, name)):
                 raise ValueError(f"{name}={getattr(self, name)!r}: give a whole number, 1 or more")
         for name in ("learning_rate", "sharpness"):
-            if not getattr(self, name) > 0:
+            if not is_number(getattr(self, name), above=0):
                 raise ValueError(f"{name}={getattr(self, name)!r}: give a number above 0")
-        if not self.lists >= 0:
+        if not is_number(self.lists, least=0):
             raise ValueError(f"lists={self.lists!r}: give a number from 0")
-        if not 0 < self.held_out < 1:
+        if not is_number(self.held_out, above=0) or self.held_out >= 1:
             raise ValueError(f"held_out={self.held_out!r}: give a share between 0 and 1")
+        if not is_count(self.seed, 0):
+            raise ValueError(f"seed={self.seed!r}: give a whole number from 0")
 
 
 Features = Callable[[np.ndarray], np.ndarray]
@@ -97,10 +99,15 @@ def learn_head(
             schedule.step()
         found = _scores(head, features, asked, shift, scale, settings.candidates_per_batch)
         value = -_loss(torch.from_numpy(found), wanted[asked], questions[asked], settings).item()
-        if value > best[0]:
+        if value > best[0] and all(weights.isfinite().all() for weights in head.parameters()):
             best, waited = (value, copy.deepcopy(head.state_dict())), 0
         elif (waited := waited + 1) == settings.patience:
             break
+    if best[1] is None:
+        raise FloatingPointError(
+            f"a head has scores that are NaN or infinite after each pass with learning_rate={settings.learning_rate}; "
+            "use a smaller one"
+        )
     head.load_state_dict(best[1])
     _fold(head, shift, scale, centre, spread)
     return _scores(head, features, np.arange(len(target)), 0, 1, settings.candidates_per_batch)

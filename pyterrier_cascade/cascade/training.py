@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from pyterrier_cascade.checks import check_choices
+from pyterrier_cascade.checks import check_choices, is_count, is_number
 from pyterrier_cascade.training.losses import cross_entropy, distillation
 from pyterrier_cascade.training.settings import Training
 
@@ -62,12 +62,16 @@ class CascadeTraining(Training):
     def __post_init__(self):
         super().__post_init__()
         check_choices(heads=(self.heads, HEADS), sampling=(self.sampling, SAMPLING))
-        if self.bias <= 1:
-            raise ValueError(f"bias must be above 1, not {self.bias!r}; without one use sampling='uniform'")
-        if self.bias_epochs < 1:
-            raise ValueError(f"bias_epochs must be at least 1, not {self.bias_epochs!r}")
-        if not self.temperature > 0:
-            raise ValueError(f"temperature must be above 0, not {self.temperature!r}")
+        if not is_number(self.bias, above=1):
+            raise ValueError(f"bias must be a number above 1, not {self.bias!r}; without one use sampling='uniform'")
+        if not is_count(self.bias_epochs):
+            raise ValueError(f"bias_epochs must be a whole number and at least 1, not {self.bias_epochs!r}")
+        if not is_number(self.temperature, above=0):
+            raise ValueError(f"temperature must be a number above 0, not {self.temperature!r}")
+        if self.watch is not None and not is_count(self.watch):
+            raise ValueError(f"watch must be the number of a layer with a head, or None, not {self.watch!r}")
+        if not isinstance(self.stop_gradient, bool):
+            raise ValueError(f"stop_gradient must be True or False, not {self.stop_gradient!r}")
 
 
 def drawn_heads(settings: CascadeTraining, n_heads: int, batches_of_epochs: Sequence[int]) -> np.ndarray:

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 import pyterrier as pt
 
+from pyterrier_cascade.checks import shown
 from pyterrier_cascade.cli import data
 from pyterrier_cascade.text_files import STDIN, run_rows, table_rows
 
@@ -157,7 +158,7 @@ class Texts:
             try:
                 self.database.execute("INSERT INTO texts VALUES (?, ?)", (_bytes(name), _bytes(text)))
             except sqlite3.IntegrityError:
-                raise ValueError(f"{place}: {name!r} is there twice; leave one of the two out") from None
+                raise ValueError(f"{place}: {shown(name)} is there twice; leave one of the two out") from None
 
     def find(self, names: pd.Series, what: str) -> pd.Series:
         """Returns the texts with these names. An error lists the names that are missing.
@@ -190,7 +191,7 @@ def whole_queries(rows: Iterable[tuple[str, dict[str, Any]]]) -> Iterator[pd.Dat
         if row["qid"] != last:
             if row["qid"] in seen:
                 raise ValueError(
-                    f"{place}: query {row['qid']!r} comes again after others; put the rows of a query together "
+                    f"{place}: query {shown(row['qid'])} comes again after others; put the rows of a query together "
                     "(those of a run by: sort -s -k 1,1)"
                 )
             if len(frame) >= ROWS:

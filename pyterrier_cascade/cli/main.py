@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import errno
 import os
 import sys
 import traceback
@@ -61,7 +62,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: The arguments; those of the process unless given.
     """
     argv = sys.argv[1:] if argv is None else argv
-    out = sys.stdout
+    # A process may be started without standard output.
+    out = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
     try:
         options = parser().parse_args(argv)
         # Other libraries print messages, which must not be mixed with the data.
@@ -94,6 +96,8 @@ def _message(error: Exception) -> str:
     """Returns the message of an error or a warning in one line."""
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
+    if isinstance(error, OSError) and error.strerror == os.strerror(errno.ENOSPC):
+        return "no space is left on the disk of the output, or of another file that is written; make room, start again"
     # Python puts the text of a KeyError into quotation marks.
     message = error.args[0] if isinstance(error, KeyError) and error.args else error
     return " ".join(str(message).split())

@@ -1,13 +1,13 @@
 """The document cache of DC-BERT (DC-1): the token states of all documents, encoded once."""
 
 import textwrap
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyterrier_cascade.checks import is_count
 from pyterrier_cascade.dcbert.settings import PARTS, PRECISIONS
 from pyterrier_cascade.encoder.passages import PASSAGES
+from pyterrier_cascade.forks import cached_property
 from pyterrier_cascade.store.encoding import Encode
 from pyterrier_cascade.store.folder import META
 from pyterrier_cascade.store.store import DocumentStore

@@ -1,7 +1,6 @@
 """A DC-BERT in memory: texts to states, states to scores."""
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from pyterrier_cascade.encoder.lengths import default_length, length_limit
 from pyterrier_cascade.encoder.linear import linear_for
 from pyterrier_cascade.encoder.texts import TextEncoder
 from pyterrier_cascade.encoder.weight_cache import WeightCache
+from pyterrier_cascade.forks import cached_property
 from pyterrier_cascade.identity import combined, deciding_fields, of_weights
 from pyterrier_cascade.model import LoadedModel
 

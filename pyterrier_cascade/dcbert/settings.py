@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pyterrier_cascade.checks import check_choices
+from pyterrier_cascade.checks import check_choices, is_count, is_number
 from pyterrier_cascade.training.settings import Training
 
 LOSSES = ("listwise", "pointwise")
@@ -55,13 +55,13 @@ class DCBertTraining(Training):
     def __post_init__(self):
         super().__post_init__()
         check_choices(loss=(self.loss, LOSSES), watch=(self.watch, WATCH))
-        if self.frozen_epochs < 0 or self.epochs + self.frozen_epochs < 1:
+        if not is_count(self.frozen_epochs, 0) or self.epochs + self.frozen_epochs < 1:
             raise ValueError(
                 f"frozen_epochs={self.frozen_epochs!r} and epochs={self.epochs!r} are no training; "
-                "one of them must be at least 1, and none below 0"
+                "give whole numbers, one of them at least 1"
             )
         for name in ("random_first", "teacher_weight"):
-            if not 0 <= getattr(self, name) <= 1:
+            if not is_number(getattr(self, name), least=0, most=1):
                 raise ValueError(f"{name} must be a share from 0 to 1, not {getattr(self, name)!r}")
 
     @classmethod

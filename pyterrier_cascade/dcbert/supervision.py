@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_cascade.checks import check_choices
+from pyterrier_cascade.checks import check_choices, shown
 from pyterrier_cascade.frames import Blocks, distinct, labelled
 from pyterrier_cascade.measures.open_domain import answers_of
 
@@ -101,7 +101,7 @@ def _refuse_unanswered(spans: dict[str, list[str]], documents: pd.DataFrame) -> 
     if unanswered:
         raise ValueError(
             f"{len(unanswered)} of {len(asked)} questions have no answer, or only empty ones: the first is "
-            f"{unanswered[0]!r} (the answers begin with {next(iter(spans))!r}); leave such questions out"
+            f"{shown(unanswered[0])} (the answers begin with {shown(next(iter(spans)))}); leave such questions out"
         )
 
 
@@ -168,7 +168,7 @@ def sampled_negatives(
 def _index(corpus: pd.DataFrame) -> pd.Index:
     index = pd.Index(corpus["docno"])
     if not index.is_unique:
-        raise ValueError(f"docno {index[index.duplicated()][0]!r} occurs more than once in the corpus")
+        raise ValueError(f"docno {shown(index[index.duplicated()][0])} occurs more than once in the corpus")
     return index
 
 
@@ -178,7 +178,7 @@ def _places(index: pd.Index, docnos: pd.Series) -> np.ndarray:
     missing = docnos[places < 0].unique()
     if len(missing):
         raise ValueError(
-            f"{len(missing)} documents of the results are not in the corpus, such as {missing[0]!r}; "
+            f"{len(missing)} documents of the results are not in the corpus, such as {shown(missing[0])}; "
             "are both of the same collection?"
         )
     return places

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 from pyterrier_cascade import frames
 from pyterrier_cascade.checkpoint import weights_of
-from pyterrier_cascade.checks import warn_user
+from pyterrier_cascade.checks import shown, warn_user
 from pyterrier_cascade.dcbert.question_lists import QuestionLists, phases
 from pyterrier_cascade.dcbert.scoring import Documents, join, score_candidates
 from pyterrier_cascade.dcbert.settings import DCBertTraining
@@ -87,7 +87,7 @@ def _question_lists(ranker: "DCBERT", frame: pd.DataFrame) -> QuestionLists:
         row = frame.iloc[int(np.isfinite(teacher).argmin())]
         raise ValueError(
             f"{int((~np.isfinite(teacher)).sum())} of {len(frame)} teacher scores are no numbers, the first for "
-            f"qid {row['qid']!r}, docno {row['docno']!r}; score all candidates, or leave out those without"
+            f"qid {shown(row['qid'])}, docno {shown(row['docno'])}; score all candidates, or leave out those without"
         )
     questions, asked = frames.distinct(frames.texts(frame, "query"))
     documents, texts = frames.distinct(frames.texts(frame, ranker.text_field))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from pyterrier_cascade.checks import shown
 from pyterrier_cascade.early_exit.certificate import Certificate, last_passed, path_of, queries_needed
 from pyterrier_cascade.early_exit.measure_loss import OtherMeasureLoss, risk_of
 from pyterrier_cascade.early_exit.policy import Policy, policies_of
@@ -87,8 +88,8 @@ def refuse_seen(trace: "Trace") -> None:
         first = int(np.argmax(trace.seen))
         raise ValueError(
             f"the heads learned from {n_seen} of the trace's {len(trace.seen)} questions, the first of which is "
-            f"{trace.qids[first]!r} ({trace.queries[first]!r}); these certify nothing, so trace candidates of other "
-            "queries"
+            f"{shown(trace.qids[first])} ({shown(trace.queries[first])}); these certify nothing, so "
+            "trace candidates of other queries"
         )
 
 

@@ -38,8 +38,8 @@ class Cutoff(pt.Transformer):
         """
         pt.validate.result_frame(inp, extra_columns=list(self.reads), context=self)
         groups = frames.Blocks.of(inp).codes
-        order = np.lexsort((inp["rank"].to_numpy(), groups))
-        scores = inp["score"].to_numpy(dtype=float) if "score" in self.reads else np.full(len(inp), np.nan)
+        order = np.lexsort((frames.numbers(inp, "rank", missing=np.inf), groups))
+        scores = frames.numbers(inp, "score", missing=np.nan) if "score" in self.reads else np.full(len(inp), np.nan)
         kept = survivors([self.rule()], groups[order], scores[order])
         return inp.iloc[np.sort(order[kept])].reset_index(drop=True)
 

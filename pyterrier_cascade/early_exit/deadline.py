@@ -3,23 +3,22 @@
 Times are read from :func:`perf_counter` in this module alone.
 """
 
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from numbers import Real
 from time import perf_counter
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from pyterrier_cascade.checks import warn_user
+from pyterrier_cascade.checks import is_number, warn_user
 from pyterrier_cascade.early_exit.pace import Pace
 from pyterrier_cascade.early_exit.policy import Plan, Policy
 from pyterrier_cascade.early_exit.ranker import HeadScores
 from pyterrier_cascade.encoder.engine import run
 from pyterrier_cascade.encoder.executor import Executor
 from pyterrier_cascade.encoder.pairs import TokenPairs
+from pyterrier_cascade.forks import Lock
 
 SAFETY = 0.95
 """The share of the remaining time that is planned for."""
@@ -28,14 +27,14 @@ MEASURED = (16, 1_024)
 """The most candidates, and the most tokens, on which a pace is measured first."""
 
 _paces: WeakKeyDictionary[Executor, Pace] = WeakKeyDictionary()
-_lock = threading.Lock()
+_lock = Lock()
 
 
 def check_deadline(deadline_ms: Any, policy: Policy, passages: str) -> None:
     """Raises where a deadline is no time, or where it cannot be kept beside another setting."""
     if deadline_ms is None:
         return
-    if isinstance(deadline_ms, bool) or not isinstance(deadline_ms, Real) or not 0 < deadline_ms < np.inf:
+    if not is_number(deadline_ms, above=0):
         raise ValueError(f"deadline_ms={deadline_ms!r}: give the milliseconds of a query, above 0, or None")
     batches = None if policy.batch_size is None else ("batch_size", policy.batch_size)
     whole = None if passages == "first" else ("passages", passages)

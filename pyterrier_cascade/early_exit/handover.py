@@ -1,7 +1,6 @@
 """The handover between stages that a pipeline runs one after the other: the next stage goes on where the last ended."""
 
 import dataclasses
-import threading
 import weakref
 from collections.abc import Callable, Hashable, Sequence
 
@@ -12,6 +11,7 @@ from pyterrier_cascade.encoder.engine import Begun
 from pyterrier_cascade.encoder.executor import Executor
 from pyterrier_cascade.encoder.pairs import TokenPairs, runs, together
 from pyterrier_cascade.encoder.wave_states import WaveStates
+from pyterrier_cascade.forks import Lock
 
 LIMIT = 1_000_000_000
 """The most bytes of states that stages leave for later ones, in all frames together.
@@ -20,7 +20,7 @@ It is a fixed number, and not a share of the free memory, so that a pipeline cos
 """
 
 _alive: "weakref.WeakSet[LeftStates]" = weakref.WeakSet()
-_lock = threading.Lock()
+_lock = Lock()
 
 
 class LeftStates:

@@ -1,9 +1,10 @@
 """The pace of a machine: the seconds that layers, tokens and frames take, learned as they are spent. Numbers only."""
 
-import threading
 from collections.abc import Sequence
 
 import numpy as np
+
+from pyterrier_cascade.forks import Lock
 
 MOVE = 0.2
 """The weight of the newest observation in a moving average."""
@@ -40,7 +41,7 @@ class Pace:
         self.speed, self.per_layer, self.per_token = 1.0, 0.0, 0.0
         self.per_character, self.tokens_per_character, self.frame = 0.0, 0.0, 0.0
         self.measured = False
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def measure(self, tokens: Sequence[float], seconds: Sequence[float]) -> None:
         """Sets the two rates of a layer.

@@ -5,6 +5,7 @@ from numbers import Real
 
 import pandas as pd
 
+from pyterrier_cascade import checks
 from pyterrier_cascade.plots import new_axes
 
 KEPT, DROPPED, POSITIVE = "#2b6ca3", "#b8bcc4", "#d1782a"
@@ -64,7 +65,7 @@ def river(explained: pd.DataFrame, qid: str | None = None, *, relevant: Sequence
         qid = qids[0]
     rows = explained[explained["qid"] == qid]
     if not len(rows):
-        raise ValueError(f"question {qid!r} is not among the {len(qids)} explained")
+        raise ValueError(f"question {checks.shown(qid)} is not among the {len(qids)} explained")
     ax = new_axes(ax, (6.4, 4.8))
     layers = sorted(rows["layer"].unique())
     for docno, way in rows.groupby("docno", sort=False):

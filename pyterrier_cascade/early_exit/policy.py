@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from pyterrier_cascade.early_exit.rules.base import Rule
 from pyterrier_cascade.early_exit.rules.count import KeepCount
 from pyterrier_cascade.early_exit.rules.fraction import ROUNDINGS, KeepFraction
 from pyterrier_cascade.early_exit.rules.margin import KeepWithin
+from pyterrier_cascade.forks import cached_property
 
 EXITED = ("below", "drop")
 

@@ -7,9 +7,10 @@ result), a :class:`Judgements`, and a cutoff or None. It returns the value of ea
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
+
+from pyterrier_cascade.forks import cached_property
 
 NOWHERE = 2**30
 

@@ -99,7 +99,7 @@ class PartScorer:
         if np.isnan(found.scores).any():
             raise ValueError("scores are NaN; the model's weights are broken (a diverged training?)")
         first = frame.iloc[np.unique(blocks.codes, return_index=True)[1]]
-        queries = first["query"].fillna("").tolist()
+        queries = frames.filled(first, "query")[0].tolist()
         return TracePart(
             Strings.pack([str(qid) for qid in blocks.qids]),
             Strings.pack(queries),
@@ -121,7 +121,7 @@ def text_hashes(frame: pd.DataFrame, questions: Sequence[np.ndarray], text_field
         questions: The rows of each question.
         text_field: The column with the text.
     """
-    queries, texts = (frame[name].fillna("").to_numpy(dtype=object) for name in ("query", text_field))
+    queries, texts = (frames.filled(frame, name)[0] for name in ("query", text_field))
     found = np.empty(len(questions), np.uint64)
     for number, rows in enumerate(questions):
         digest = hashlib.sha256()

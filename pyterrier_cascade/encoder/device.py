@@ -24,7 +24,11 @@ def check_device(name: str | None) -> None:
 def device_of(name: str | None) -> torch.device:
     """Returns the device of a name; for None a GPU if there is one, otherwise the CPU."""
     if name is not None:
-        return torch.device(name)
+        device = torch.device(name)
+        n_gpus = torch.cuda.device_count() if device.type == "cuda" else None
+        if n_gpus is not None and (device.index or 0) >= n_gpus:
+            raise ValueError(f"device={name!r}, but torch finds {n_gpus} GPUs here; give device='cpu', or None")
+        return device
     if torch.cuda.is_available():
         return torch.device("cuda")
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")

@@ -1,6 +1,5 @@
 """The engines and precisions that can run an encoder, and the executors of one encoder."""
 
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from pyterrier_cascade.encoder.openvino_graphs import check_installed
 from pyterrier_cascade.encoder.pairs import TokenPairs
 from pyterrier_cascade.encoder.torch_executor import DTYPES, TorchExecutor
 from pyterrier_cascade.encoder.weight_cache import WeightCache
+from pyterrier_cascade.forks import Lock
 
 ENGINES = {"torch": tuple(DTYPES), "openvino": (*DTYPES, *CALIBRATED)}
 """The precisions of each engine."""
@@ -55,7 +55,7 @@ class Executors:
     def __init__(self, encoder: nn.Module, heads: Sequence[Head]):
         self.encoder, self.heads = encoder, tuple(heads)
         self._made = WeightCache(encoder, *(head.module for head in self.heads))
-        self._lock = threading.RLock()
+        self._lock = Lock()
         self.calibration: TokenPairs | None = None
 
     def calibrate(self, pairs: TokenPairs) -> None:

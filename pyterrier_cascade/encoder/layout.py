@@ -1,10 +1,10 @@
 """The two layouts of a chunk's tokens in a tensor: end to end, or padded to a block. Layers work on both."""
 
-from functools import cached_property
-
 import numpy as np
 import torch
 import torch.nn.functional as F
+
+from pyterrier_cascade.forks import cached_property
 
 POOLINGS = ("mean_nocls", "mean", "cls", "mean_cls")
 """The vectors that a head may read (CT-10).

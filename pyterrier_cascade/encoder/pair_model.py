@@ -1,7 +1,6 @@
 """A loaded model that reads query and document together: an encoder with one or several heads."""
 
 from abc import abstractmethod
-from functools import cached_property
 from typing import Any
 
 import transformers
@@ -9,6 +8,7 @@ import transformers
 from pyterrier_cascade.encoder.executors import Executors
 from pyterrier_cascade.encoder.heads import Head
 from pyterrier_cascade.encoder.lengths import default_length, length_limit
+from pyterrier_cascade.forks import cached_property
 from pyterrier_cascade.model import LoadedModel
 
 

@@ -3,16 +3,23 @@
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain
 
 import numpy as np
 import torch
 
 from pyterrier_cascade.checks import warn_user
+from pyterrier_cascade.encoder.prefixes import has_prefixes, prefix
+from pyterrier_cascade.forks import cached_property
 
 MIN_DOCUMENT = 16
 """The number of tokens that remain for the document beside a long query; a query that leaves fewer is cut."""
+
+CHARACTERS = 10
+"""The characters for each token of the limit that are tokenised first of a long text; words of English have five."""
+
+TOGETHER = 2_000_000
+"""The characters of texts that are tokenised together, about: tokens take some 40 bytes for each until they are ids."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +136,43 @@ def tokenize_texts(tokenizer, texts: list[str], *, max_length: int = 512, passag
 
 
 def _tokenized(tokenizer, *texts: list[str], max_length: int, stride: int, passages: bool) -> TokenPairs:
-    """Returns texts, or pairs of texts, as token ids; the last text of each input is shortened."""
+    """Returns texts, or pairs of texts, as token ids; the last text of each input is shortened.
+
+    Of a long text only a prefix is tokenised, which gives the same ids. With passages there is no such prefix, because
+    the inputs of a text are all of its tokens.
+    """
+    *before, last = texts
+    how = {"max_length": max_length, "stride": stride, "passages": passages}
+    least = max_length * CHARACTERS
+    if passages or max(map(len, last), default=0) <= least or not has_prefixes(tokenizer):
+        return _in_slabs(tokenizer, *texts, **how)
+    rows, parts = np.arange(len(last)), []
+    while len(rows):
+        prefixes = [prefix(last[row], least) for row in rows]
+        found = _in_slabs(tokenizer, *([column[row] for row in rows] for column in before), prefixes, **how)
+        # An input as long as the limit holds first tokens of its text only, so more text would not change it.
+        cut = np.array([len(some) < len(last[row]) for some, row in zip(prefixes, rows, strict=True)])
+        again = cut & (found.lengths < max_length)
+        parts.append(dataclasses.replace(found.select(np.flatnonzero(~again)), owner=rows[~again]))
+        rows, least = rows[again], 8 * least
+    return together(parts)
+
+
+def _in_slabs(tokenizer, *texts: list[str], **how) -> TokenPairs:
+    """Returns whole texts as :func:`_encoded` does, some of them at a time, so that memory stays bounded."""
+    numbers = np.cumsum(np.fromiter(map(len, texts[-1]), np.int64, len(texts[-1]))) // TOGETHER
+    slabs = np.split(np.arange(len(numbers)), np.flatnonzero(np.diff(numbers)) + 1)
+    if len(slabs) == 1:
+        return _encoded(tokenizer, *texts, **how)
+    parts = []
+    for rows in slabs:
+        found = _encoded(tokenizer, *(column[rows[0] : rows[-1] + 1] for column in texts), **how)
+        parts.append(dataclasses.replace(found, owner=rows[found.owner]))
+    return together(parts)
+
+
+def _encoded(tokenizer, *texts: list[str], max_length: int, stride: int, passages: bool) -> TokenPairs:
+    """Returns whole texts, or pairs of texts, as token ids."""
     encoded = tokenizer(
         *([_encodable(text) for text in column] for column in texts),
         truncation="only_second" if len(texts) == 2 else "only_first",

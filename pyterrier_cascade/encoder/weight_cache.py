@@ -1,11 +1,12 @@
 """A cache of objects that are made from weights for inference."""
 
-import threading
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 import torch
 from torch import nn
+
+from pyterrier_cascade.forks import Lock
 
 
 class WeightCache:
@@ -19,7 +20,7 @@ class WeightCache:
 
     def __init__(self, *modules: nn.Module):
         self.modules = modules
-        self._made, self._stamp, self._lock = {}, None, threading.RLock()
+        self._made, self._stamp, self._lock = {}, None, Lock()
 
     def get(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """Returns the object of a key, and makes it if the cache does not have it.

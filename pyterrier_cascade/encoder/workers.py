@@ -9,13 +9,15 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
 
+from pyterrier_cascade.forks import Lock
+
 AHEAD = 2
 """The number of items that wait for each thread."""
 
 _idle: dict[int, "Pool"] = {}
 """Pools that are not in use, by their number of threads."""
 
-_lock = threading.Lock()
+_lock = Lock()
 
 
 @contextlib.contextmanager
@@ -59,8 +61,7 @@ def _started(n_threads: int) -> "Pool":
 
 def _forget() -> None:
     """Forgets the idle pools in a forked process, which does not have their threads."""
-    global _idle, _lock
-    _idle, _lock = {}, threading.Lock()
+    _idle.clear()
 
 
 if hasattr(os, "register_at_fork"):

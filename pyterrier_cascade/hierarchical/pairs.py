@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
 from pyterrier_cascade.encoder.chunks import chunks
+from pyterrier_cascade.forks import cached_property
 
 PADDING = 0.125
 """The largest share of padding in a block of answers. Only the attention reads it, which is 1% of the work."""

@@ -24,6 +24,7 @@ from pyterrier_cascade.hierarchical.model import CompareAggregate
 from pyterrier_cascade.hierarchical.pairs import QuestionAnswerPairs
 from pyterrier_cascade.hierarchical.training import HierarchicalTraining, joint_loss, question_losses
 from pyterrier_cascade.store.publish import publishing_file
+from pyterrier_cascade.training.divergence import best_kept, check_finite, divergence
 from pyterrier_cascade.training.folder import claim, writable_folder
 from pyterrier_cascade.training.identity import identity
 
@@ -133,10 +134,7 @@ class QuestionTrainer:
             losses = sum(values for _, values in found)
             self.n_updates += 1
             if not losses.isfinite().all():
-                raise FloatingPointError(
-                    f"the loss is {losses[-1]} at update {self.n_updates} with learning_rate="
-                    f"{self.settings.learning_rate}; use a smaller one, or precision='fp32'"
-                )
+                raise divergence(f"the loss is {losses[-1]}", self.n_updates, self.settings.learning_rate)
             of_parameters = zip(self.rates, *(gradients for gradients, _ in found), strict=True)
             list(pool.map(lambda one: self.update(*one), of_parameters))
         self.sums = self.sums + losses
@@ -180,6 +178,7 @@ class QuestionTrainer:
         *of_levels, joint = (self.sums / len(self.rows)).tolist()
         row = {"update": self.n_updates, "epoch": float(len(self.history) + 1), "loss": joint}
         row |= {f"loss_{level}": mean for level, mean in zip(self.levels, of_levels, strict=True)}
+        check_finite(self.module, self.n_updates, self.settings.learning_rate)
         if measure_dev is not None:
             row["dev_map"] = measure_dev()
             if row["dev_map"] > max((before["dev_map"] for before in self.history), default=-1.0):
@@ -227,8 +226,8 @@ def train_model(
 ) -> list[dict]:
     """Trains a backbone in place and returns the course of the training, a row for each epoch.
 
-    With development questions the backbone ends up with the weights that had the best MAP there, otherwise with the
-    last ones.
+    With development questions the backbone ends up with the weights that had the best MAP there, also where it diverges
+    after that measurement; otherwise with the last ones, and a training that diverges is an error.
 
     Args:
         module: The backbone.
@@ -241,7 +240,8 @@ def train_model(
     trainer = QuestionTrainer(module, questions, settings)
     kept = None if settings.folder is None else KeptTraining(trainer, dev)
     total = settings.epochs * trainer.n_steps
-    with tqdm(total=total, initial=trainer.n_updates, desc="training", unit="step", disable=not verbose) as bar:
+    bar = tqdm(total=total, initial=trainer.n_updates, desc="training", unit="step", disable=not verbose)
+    with bar, best_kept(lambda: trainer.best is not None):
         while not trainer.finished:
             for step in trainer.steps_left():
                 trainer.train_step(step)

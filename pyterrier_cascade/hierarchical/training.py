@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from pyterrier_cascade.checks import check_choices, is_count
+from pyterrier_cascade.checks import check_choices, is_count, is_number
 from pyterrier_cascade.training.losses import PAIRS, cross_entropy, list_divergence, pair_hinge
 from pyterrier_cascade.training.settings import Training
 
@@ -62,13 +62,19 @@ class HierarchicalTraining(Training):
         check_choices(pairs=(self.pairs, PAIRS))
         if not is_count(self.questions_per_batch):
             raise ValueError(f"questions_per_batch must be a whole number from 1, not {self.questions_per_batch!r}")
-        if self.embedding_rate is not None and not self.embedding_rate > 0:
-            raise ValueError(f"embedding_rate must be above 0, or None for frozen vectors, not {self.embedding_rate!r}")
-        if not self.margin > 0:
-            raise ValueError(f"margin must be above 0, not {self.margin!r}")
+        if self.embedding_rate is not None and not is_number(self.embedding_rate, above=0):
+            raise ValueError(
+                f"embedding_rate must be a number above 0, or None for frozen vectors, not {self.embedding_rate!r}"
+            )
+        if not is_number(self.margin, above=0):
+            raise ValueError(f"margin must be a number above 0, not {self.margin!r}")
         weights = self.point_weight, self.pair_weight, self.list_weight
-        if min(weights) < 0 or not any(weights):
-            raise ValueError(f"the weights of the levels must be 0 or more, and one above 0, but they are {weights}")
+        if not all(is_number(weight, least=0) for weight in weights) or not any(weights):
+            raise ValueError(
+                f"the weights of the levels must be numbers from 0, and one above 0, but they are {weights}"
+            )
+        if not isinstance(self.sigmoid, bool):
+            raise ValueError(f"sigmoid must be True or False, not {self.sigmoid!r}")
         # A user would take a setting that is silently ignored for one that works.
         for name, unused, instead in (
             ("head_learning_rate", None, "embedding_rate sets the rate of the word vectors"),

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_cascade.checks import warn_user
+from pyterrier_cascade.checks import shown, warn_user
 
 
 class _Comparison(ir_measures.measures.Measure):
@@ -70,7 +70,7 @@ class _Comparison(ir_measures.measures.Measure):
         if len(questions) and set(questions).isdisjoint(other["query_id"].unique()):
             warn_user(
                 f"{self}: the results {name!r} have no rows for any of the {len(questions)} questions of the qrels, "
-                f"the first of which is {questions[0]!r}; are they results for the same questions?"
+                f"the first of which is {shown(questions[0])}; are they results for the same questions?"
             )
         answering = qrels.loc[qrels["relevance"] > 0, ["query_id", "doc_id"]]
         sides = [_top(ranked, self.params["cutoff"]) for ranked in (_ranked(run), other)]
@@ -114,7 +114,9 @@ def _ranked(run: pd.DataFrame) -> pd.DataFrame:
     twice = ranked[ranked.duplicated(["query_id", "doc_id"])]
     if len(twice):
         qid, docno, _ = twice.iloc[0]
-        raise ValueError(f"docno {docno!r} occurs more than once for qid {qid!r}; keep one row of each document")
+        raise ValueError(
+            f"docno {shown(docno)} occurs more than once for qid {shown(qid)}; keep one row of each document"
+        )
     return ranked
 
 
@@ -184,7 +186,7 @@ class _EM(ir_measures.measures.Measure):
         unknown = [qid for qid in questions if qid not in right]
         if unknown:
             raise ValueError(
-                f"EM has no answers for {len(unknown)} of {len(questions)} questions: {unknown[0]!r}; give their "
+                f"EM has no answers for {len(unknown)} of {len(questions)} questions: {shown(unknown[0])}; give their "
                 f"answers or leave them out of the qrels"
             )
         order, rank = _order(run)
@@ -224,7 +226,9 @@ def answers_of(answers: pd.DataFrame) -> dict[str, list[str]]:
     of = {}
     for qid, answer in zip(answers["qid"], answers["answer"], strict=True):
         if not isinstance(answer, str):
-            raise ValueError(f"answers must be strings, but qid {qid!r} has {answer!r} ({type(answer).__name__})")
+            raise ValueError(
+                f"answers must be strings, but qid {shown(qid)} has {shown(answer)} ({type(answer).__name__})"
+            )
         of.setdefault(qid, {})[answer] = None
     return {qid: list(different) for qid, different in of.items()}
 

@@ -21,20 +21,40 @@ def _ray():
     return require("ray", "ray", purpose="RayPool")
 
 
+_inside_worker = False
+"""Whether this process is a worker of a pool."""
+
+
 class _Worker:
     """A Ray actor. It keeps the work that it was last given, together with the model that this work loaded."""
 
     def __init__(self):
+        global _inside_worker
         self.name, self.work = None, None
+        _inside_worker = True
 
     def run(self, name: str, work: bytes, unit: Any) -> tuple[Any, list[tuple[str, type[Warning]]]]:
         """Returns the result of the pickled work on a unit, and the warnings that it gave."""
-        if name != self.name:
-            self.name, self.work = name, pickle.loads(work)
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            result = self.work(unit)
+        try:
+            if name != self.name:
+                self.name, self.work = name, pickle.loads(work)
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                result = self.work(unit)
+        except Exception as error:
+            raise _portable(error) from error
         return result, [(str(one.message), one.category) for one in caught]
+
+
+def _portable(error: Exception) -> Exception:
+    """Returns an error that another process can read: the error itself, or one with its text where it has no pickle.
+
+    Ray would call the worker lost, and the work would be done again.
+    """
+    try:
+        return pickle.loads(pickle.dumps(error))
+    except Exception:
+        return RuntimeError(f"{type(error).__name__} on a worker: {error}")
 
 
 @dataclass
@@ -194,6 +214,11 @@ class RayPool:
             work: The function to run. It must be picklable, and must return the same result when it is run twice.
             units: The arguments of the function, one for each call. They are read only as far ahead as there is room.
         """
+        if _inside_worker:
+            raise ValueError(
+                f"{self!r} runs inside a worker of another pool, and could wait for that pool's cores forever; use one "
+                "pool, around the whole pipeline"
+            )
         total = len(units) if hasattr(units, "__len__") else None
         with pt.tqdm(total=total, desc="blocks", unit="block", disable=not self.verbose) as bar:
             for result in _Map(self, work).results(units):

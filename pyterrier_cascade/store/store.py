@@ -3,7 +3,6 @@
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ import numpy as np
 import pyterrier as pt
 
 from pyterrier_cascade.checks import is_count
+from pyterrier_cascade.forks import cached_property
 from pyterrier_cascade.store import change, parts
 from pyterrier_cascade.store.build import Builder
 from pyterrier_cascade.store.documents import documents_of, refuse_string

@@ -3,9 +3,11 @@
 from dataclasses import dataclass, fields
 from typing import ClassVar
 
-from pyterrier_cascade.checks import KnownSettings, check_choices, is_count
+from pyterrier_cascade.checks import KnownSettings, check_choices, is_count, is_number
 
 PRECISIONS = ("auto", "fp32", "bf16")
+MOST_SEEDS = 2**32
+"""The number of seeds that NumPy's global generator takes, which transformers sets."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +66,14 @@ class Training(KnownSettings):
                     f"{name} must be a whole number and at least {least.get(name, 1)}, not {getattr(self, name)!r}"
                 )
         for name in ("learning_rate", "head_learning_rate"):
-            if getattr(self, name) is not None and not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be above 0, not {getattr(self, name)!r}")
+            rate = getattr(self, name)
+            if not is_number(rate, above=0) and (rate is not None or name == "learning_rate"):
+                raise ValueError(f"{name} must be a number above 0, not {rate!r}")
+        for name in ("warmup", "weight_decay"):
+            if not is_number(getattr(self, name), least=0):
+                raise ValueError(f"{name} must be a number from 0, not {getattr(self, name)!r}")
+        if not is_count(self.seed, 0) or self.seed >= MOST_SEEDS:
+            raise ValueError(f"seed must be a whole number from 0 to {MOST_SEEDS - 1}, not {self.seed!r}")
         if self.negatives is not None and not is_count(self.negatives):
             raise ValueError(f"negatives must be at least 1 for each question, or None for all, not {self.negatives!r}")
 

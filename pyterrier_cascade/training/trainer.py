@@ -19,6 +19,7 @@ from pyterrier_cascade.encoder.pairs import TokenPairs
 from pyterrier_cascade.encoder.pretrained import silenced
 from pyterrier_cascade.training.attention import fast_attention
 from pyterrier_cascade.training.batches import epoch_batches
+from pyterrier_cascade.training.divergence import best_kept, check_finite, divergence
 from pyterrier_cascade.training.folder import BEST, claim, last_checkpoint, save_best, training_folder
 from pyterrier_cascade.training.identity import identity
 from pyterrier_cascade.training.processes import (
@@ -82,8 +83,9 @@ def train_model(
 ) -> list[dict]:
     """Trains a module in place and returns the history of the training, a dictionary for each report.
 
-    With development questions the module ends with the weights that had the best MAP on them; otherwise it ends with
-    the last weights. The global random states of the caller stay as they are.
+    With development questions the module ends with the weights that had the best MAP on them, also where it diverges
+    after that measurement; otherwise it ends with the last weights, and a training that diverges is an error. The
+    global random states of the caller stay as they are.
 
     Args:
         module: The module to train.
@@ -128,7 +130,10 @@ def train_model(
         trainer.measure = measure_dev and (lambda: measure_dev(precision))
         trainer.remove_callback(transformers.PrinterCallback)
         try:
-            trainer.train(resume_from_checkpoint=from_first_process(lambda: last_checkpoint(folder)))
+            # One of several processes must not go on alone: the others wait for it in the update.
+            with best_kept(lambda: n_processes == 1 and trainer.was_measured()):
+                trainer.train(resume_from_checkpoint=from_first_process(lambda: last_checkpoint(folder)))
+                check_finite(module, trainer.state.global_step, settings.learning_rate)
         finally:
             course.close()
             _remove_marks(module)
@@ -167,10 +172,8 @@ class _Trainer(transformers.Trainer):
         labels, number = inputs.pop("labels"), inputs.pop("number")
         loss = self.loss_of(model, inputs, labels, number)
         if not torch.isfinite(loss):
-            raise FloatingPointError(
-                f"the loss is {loss.item()} at update {self.state.global_step + 1} with "
-                f"learning_rate={self.settings.learning_rate}; use a smaller one, or precision='fp32'"
-            )
+            update = self.state.global_step + 1
+            raise divergence(f"the loss is {loss.item()}", update, self.settings.learning_rate)
         return loss
 
     def create_optimizer(self, model=None):
@@ -192,10 +195,15 @@ class _Trainer(transformers.Trainer):
 
     def _measured(self) -> dict[str, float]:
         """Returns the measures of the present module, and saves its weights if they are the best so far."""
+        check_finite(self.model, self.state.global_step, self.settings.learning_rate)
         metrics, watched = self.measure(), self.settings.watched
         if metrics[watched] > max((e[watched] for e in self.state.log_history if watched in e), default=-1.0):
             save_best(self.model, self.folder)
         return metrics
+
+    def was_measured(self) -> bool:
+        """Returns whether there is a measurement on the development questions."""
+        return any(self.settings.watched in entry for entry in self.state.log_history)
 
 
 class _Course(transformers.TrainerCallback):

@@ -74,6 +74,8 @@ def test_own_columns_in_the_topics_are_replaced_and_doubled_ones_refused(bm25):
 
 def test_bad_topics(bm25):
     with pytest.raises(ValueError, match=r"qid 'q1' given to more than one topic; give each row its own"):
+        bm25(topics("cat", "cat").assign(qid="q1"))
+    with pytest.raises(ValueError, match="1 of 1 qids have more than one query, the first is 'q1': 'cat' in row 0"):
         bm25(topics("cat", "dog").assign(qid="q1"))
     with pytest.raises(ValueError, match=r"query 7 is of type int"):
         bm25(topics("cat", 7))

@@ -50,6 +50,17 @@ def test_a_head_learns_whatever_the_scale_of_states_and_scores():
     assert abs(found[held] - target[held]).mean() < 5
 
 
+def test_a_head_that_diverges_in_every_pass_is_an_error():
+    states = np.random.default_rng(0).normal(size=(40, 8)).astype(np.float32)
+    questions = np.repeat(np.arange(10), 4)
+    head = fresh_head(CascadeConfig(head_width=32, outputs=1, pooling="cls"), 8).eval()
+    settings = Distillation(learning_rate=1e37)
+    with pytest.raises(
+        FloatingPointError, match="NaN or infinite after each pass with learning_rate=1e\\+37; use a sm"
+    ):
+        learn_head(head, lambda rows: states[rows], states[:, 0], questions, questions > 6, settings)
+
+
 def test_the_split_keeps_a_question_on_both_sides():
     assert [split(n, Distillation()).sum() for n in (2, 3, 5, 10, 100)] == [1, 1, 1, 2, 20]
     assert split(2, Distillation(held_out=0.99)).sum() == 1
@@ -60,6 +71,11 @@ def test_the_split_keeps_a_question_on_both_sides():
     [
         ({"epochs": 0}, "epochs=0: give a whole number, 1 or more"),
         ({"learning_rate": 0}, "learning_rate=0: give a number above 0"),
+        ({"learning_rate": float("inf")}, "learning_rate=inf: give a number above 0"),
+        ({"sharpness": "1"}, "sharpness='1': give a number above 0"),
+        ({"lists": float("nan")}, "lists=nan: give a number from 0"),
+        ({"held_out": "0.2"}, "held_out='0.2': give a share between 0 and 1"),
+        ({"seed": -1}, "seed=-1: give a whole number from 0"),
         ({"lists": -1}, "lists=-1: give a number from 0"),
         ({"held_out": 1}, "held_out=1: give a share between 0 and 1"),
     ],

@@ -126,7 +126,7 @@ def test_the_watched_head_ends_the_training(tmp_path):
     assert (course["dev_map"] == course["dev_map_2"]).all()
     with pytest.raises(ValueError, match=re.escape("has heads at layers (1, 2, 3)")):
         cascade(training=CascadeTraining(watch=5)).fit_candidates(questions(30, 1), questions(10, 2))
-    with pytest.raises(ValueError, match=re.escape("watch=0, but")):
+    with pytest.raises(ValueError, match=re.escape("watch must be the number of a layer with a head, or None, not 0")):
         cascade(training=CascadeTraining(watch=0)).fit_candidates(questions(30, 1), questions(10, 2))
 
 
@@ -186,9 +186,14 @@ def test_the_papers_settings():
     [
         ({"heads": "all"}, "heads must be one of joint, distilled, sampled, not 'all'"),
         ({"sampling": "random"}, "sampling must be one of uniform, round_robin, early_bias, not 'random'"),
-        ({"bias": 1.0}, "bias must be above 1, not 1.0; without one use sampling='uniform'"),
-        ({"bias_epochs": 0}, "bias_epochs must be at least 1, not 0"),
-        ({"temperature": 0}, "temperature must be above 0, not 0"),
+        ({"bias": 1.0}, "bias must be a number above 1, not 1.0; without one use sampling='uniform'"),
+        ({"bias_epochs": 0}, "bias_epochs must be a whole number and at least 1, not 0"),
+        ({"bias": float("nan")}, "bias must be a number above 1, not nan; without one use sampling='uniform'"),
+        ({"bias_epochs": 1.5}, "bias_epochs must be a whole number and at least 1, not 1.5"),
+        ({"temperature": "2"}, "temperature must be a number above 0, not '2'"),
+        ({"watch": True}, "watch must be the number of a layer with a head, or None, not True"),
+        ({"stop_gradient": 1}, "stop_gradient must be True or False, not 1"),
+        ({"temperature": 0}, "temperature must be a number above 0, not 0"),
         ({"epochs": 0}, "epochs must be a whole number and at least 1, not 0"),
     ],
 )

@@ -64,6 +64,12 @@ def test_errors_of_usage(cli, argv, message):
         (KeyError("no 'x'"), 2, "error: no 'x'"),
         (FileNotFoundError(2, "No such file or directory", "a.run"), 2, "error: a.run: No such file or directory"),
         (PermissionError("cannot write"), 2, "error: cannot write"),
+        (
+            OSError(28, "No space left on device"),
+            2,
+            "error: no space is left on the disk of the output, or of another "
+            "file that is written; make room, start again",
+        ),
         (ImportError("needs x: pip install x"), 2, "error: needs x: pip install x"),
         (FloatingPointError("the loss is nan"), 2, "error: the loss is nan"),
         (TypeError("a fault"), 1, "error: unexpected TypeError: a fault (--debug shows where)"),
@@ -122,6 +128,24 @@ def test_a_broken_pipe_ends_quietly(tmp_path):
         process.stdout.close()
         assert process.stderr.read() == b""
     assert process.returncode == 141
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a shell that closes a stream")
+@pytest.mark.parametrize("end", [">&-", "| head -1", "| true"])
+def test_a_closed_output_ends_quietly(tmp_path, end):
+    (tmp_path / "plan.json").write_text("{}")
+    command = f"'{sys.executable}' -m pyterrier_cascade info '{tmp_path}' {end}"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is full")
+def test_a_full_disk_is_said(tmp_path):
+    (tmp_path / "plan.json").write_text("{}")
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([*PROGRAM, "info", tmp_path], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith("pyterrier_cascade: error: no space is left on the disk of the output")
 
 
 def test_the_process_has_the_exit_code():

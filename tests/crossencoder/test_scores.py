@@ -8,11 +8,8 @@ import pandas as pd
 import pytest
 import torch
 import transformers
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from pyterrier_cascade import DCBERT, Cascade, CrossEncoder, HierarchicalRanker, Training
-from pyterrier_cascade.frames import EXIT_COLUMNS
 from tests import tiny
 
 TEXTS = [
@@ -64,29 +61,6 @@ def test_scores_do_not_depend_on_batch_mates_or_order(tiny_bert, budget):
     np.testing.assert_allclose(by_docno(ranker(frame().iloc[::-1])), whole, atol=1e-5, rtol=0)
     alone = [ranker(frame().iloc[[i]])["score"].item() for i in range(len(TEXTS))]
     np.testing.assert_allclose(alone, whole, atol=1e-5, rtol=0)
-
-
-@given(
-    texts=st.lists(
-        st.one_of(st.text(max_size=40), st.sampled_from([None, np.nan, "", "the ship " * 300, "\ud800 lone"])),
-        min_size=1,
-        max_size=6,
-    ),
-    query=st.one_of(st.text(max_size=20), st.sampled_from(["", "who", "was " * 400])),
-    data=st.data(),
-)
-@settings(max_examples=40)
-def test_any_text_is_ranked(tiny_bert, texts, query, data):
-    candidates = frame(pd.Series(texts, dtype=object), query).assign(note=range(len(texts)))
-    order = data.draw(st.permutations(range(len(texts))))
-    moved = candidates.iloc[order].set_axis([0] * len(texts))
-    ranker = CrossEncoder.from_pretrained(tiny_bert)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        out, again = ranker(candidates), ranker(moved)
-    assert set(out.columns) == {*candidates.columns, "score", "rank", *EXIT_COLUMNS}
-    assert sorted(out["note"]) == list(range(len(texts))) and sorted(out["rank"]) == list(range(len(texts)))
-    np.testing.assert_allclose(by_docno(again), by_docno(out), atol=1e-5, rtol=0)
 
 
 def test_only_the_document_is_cut(tiny_bert):

@@ -2,6 +2,7 @@
 
 import re
 
+import numpy as np
 import pandas as pd
 import pyterrier as pt
 import pytest
@@ -58,6 +59,28 @@ def test_margins_in_stages_are_those_of_the_cascade(cascade, k):
     found = apart(frame)
     pd.testing.assert_frame_equal(found[wanted.columns], wanted, atol=1e-5)
     pd.testing.assert_frame_equal(apart.compile()(frame), wanted)
+
+
+@pytest.mark.parametrize("cut", [FractionCutoff(0.5), MarginCutoff(1.5)])
+def test_ranks_and_scores_that_are_strings_are_numbers(cut):
+    numbers = pd.DataFrame(
+        {
+            "qid": ["1"] * 12,
+            "query": ["a"] * 12,
+            "docno": [f"d{number}" for number in range(12)],
+            "score": 12.0 - np.arange(12.0) / 4,
+            "rank": range(12),
+        }
+    )
+    strings = numbers.astype({"score": str, "rank": str})
+    assert (
+        cut(strings)["docno"].tolist()
+        == cut(numbers)["docno"].tolist()
+        == [f"d{number}" for number in range(len(cut(numbers)))]
+    )
+    assert 5 < len(cut(numbers)) < 12
+    with pytest.raises(ValueError, match=r"^'rank' must hold numbers, but row 0 holds 'first'$"):
+        cut(numbers.assign(rank="first"))
 
 
 def test_values(cascade):

@@ -16,7 +16,15 @@ def test_the_best_device_there_is(monkeypatch, cuda, mps, expected):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: mps)
     assert device_of(None) == torch.device(expected)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert device_of("cuda:1") == torch.device("cuda:1")
+
+
+@pytest.mark.parametrize(("name", "n_gpus"), [("cuda", 0), ("cuda:0", 0), ("cuda:2", 2)])
+def test_gpus_that_are_not_there(monkeypatch, name, n_gpus):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: n_gpus)
+    with pytest.raises(ValueError, match=f"^device='{name}', but torch finds {n_gpus} GPUs here; give device='cpu'"):
+        device_of(name)
 
 
 @pytest.mark.parametrize("supported", [True, False])

@@ -258,6 +258,31 @@ def test_a_diverging_loss_is_an_error_and_leaves_the_ranker_as_it_was():
     assert repr(learner) == name and learner.model.loaded.untrained
 
 
+@pytest.mark.parametrize("dev", [None, DEV], ids=["no development data", "development data"])
+@pytest.mark.parametrize("update", [1, 2])
+def test_an_update_that_diverges(monkeypatch, dev, update):
+    """Two epochs of one update. The loss of the diverging update is a number, its weights are not."""
+    train_step = QuestionTrainer.train_step
+
+    def diverging(self, questions):
+        train_step(self, questions)
+        if self.n_updates == update:
+            self.module.encoding.weight.data.fill_(torch.inf)
+
+    monkeypatch.setattr(QuestionTrainer, "train_step", diverging)
+    learner = ranker(training=replace(QUICK, epochs=2, questions_per_batch=1_000))
+    message = rf"1 weights \(encoding.weight, ...\) are NaN or infinite at update {update} with learning_rate=0.01; use"
+    if dev is None or update == 1:
+        with pytest.raises(FloatingPointError, match=message):
+            learner.fit_candidates(TRAIN, dev)
+        assert learner.model.loaded.untrained
+    else:
+        with pytest.warns(UserWarning, match=message):
+            learner.fit_candidates(TRAIN, dev)
+        assert len(learner.history) == 1
+        assert all(tensor.isfinite().all() for tensor in weights(learner).values())
+
+
 class Killed(Exception):
     pass
 

@@ -111,12 +111,22 @@ def test_the_papers_settings():
     [
         ({"pairs": "some"}, "pairs must be one of all, hardest, not 'some'"),
         ({"questions_per_batch": 0}, "questions_per_batch must be a whole number from 1, not 0"),
-        ({"embedding_rate": 0}, "embedding_rate must be above 0, or None for frozen vectors, not 0"),
-        ({"margin": 0.0}, "margin must be above 0, not 0.0"),
+        ({"embedding_rate": 0}, "embedding_rate must be a number above 0, or None for frozen vectors, not 0"),
+        ({"margin": 0.0}, "margin must be a number above 0, not 0.0"),
         (
             {"list_weight": -1.0},
-            r"the weights of the levels must be 0 or more, and one above 0, but they are \(2.0, 1.0, -1",
+            r"the weights of the levels must be numbers from 0, and one above 0, but they are \(2.0, 1.0, -1",
         ),
+        (
+            {"point_weight": float("nan")},
+            r"the weights of the levels must be numbers from 0, and one above 0, but they are \(nan, 1.0, 1",
+        ),
+        (
+            {"embedding_rate": float("inf")},
+            "embedding_rate must be a number above 0, or None for frozen vectors, not i",
+        ),
+        ({"margin": True}, "margin must be a number above 0, not True"),
+        ({"sigmoid": "no"}, "sigmoid must be True or False, not 'no'"),
         ({"head_learning_rate": 1e-3}, "head_learning_rate=0.001 has no use in a hierarchical ranker: embedding_rate"),
         ({"negatives": 4}, "negatives=4 has no use in a hierarchical ranker: it is trained on all candidates"),
         ({"accumulate": 2}, "accumulate=2 has no use in a hierarchical ranker: .*; leave it at 1"),

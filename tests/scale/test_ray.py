@@ -12,6 +12,7 @@ import warnings
 from pathlib import Path
 
 import pandas as pd
+import pyterrier as pt
 import pytest
 
 from pyterrier_cascade import DCBERT, Cascade, RayPool, Trace
@@ -155,6 +156,32 @@ def test_an_error_comes_back_as_it_was_raised(pool):
     with pytest.raises(KeyError, match=r"^'no \d'$"):
         list(pool.map(fails, range(3)))
     assert list(pool.map(str, range(3))) == ["0", "1", "2"]
+
+
+class Particular(Exception):
+    """An error with a constructor of its own, as libraries have them: its pickle cannot be read."""
+
+    def __init__(self, what, where):
+        super().__init__(f"{what} in {where}")
+
+
+def test_an_error_without_a_pickle_comes_back_with_its_text(pool):
+    def fail(number):
+        raise Particular("no ink", f"pen {number}")
+
+    with pytest.raises(RuntimeError, match=r"^Particular on a worker: no ink in pen \d$"):
+        list(pool.map(fail, range(3)))
+
+
+def test_a_frame_without_text_says_on_workers_too_what_to_do(pool, cascade):
+    with pytest.raises(RuntimeError, match=r"^InputValidationError on a worker: .*put a text loader before this trans"):
+        pool(cascade)(candidates().drop(columns="text"))
+
+
+def test_a_pool_inside_a_pool_is_refused(pool, cascade):
+    message = r"^RayPool\(2\) runs inside a worker of another pool, and could wait for that pool's cores forever; use"
+    with pytest.raises(ValueError, match=message):
+        pool(pt.Transformer.identity() >> pool(cascade))(candidates())
 
 
 def test_rankers_give_what_they_give_alone(pool, cascade):

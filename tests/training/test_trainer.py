@@ -147,6 +147,56 @@ def test_a_diverging_loss_is_an_error(tiny_bert):
         CrossEncoder.from_pretrained(tiny_bert, training=training).fit_candidates(TRAIN)
 
 
+def diverges_at(update: int, monkeypatch) -> None:
+    """Lets the update with this number, from 1, end in weights that are infinite; the loss before it is a number."""
+    step, n_steps = torch.optim.AdamW.step, iter(range(1, 1_000))
+
+    def diverging(self, *args, **kwargs):
+        found = step(self, *args, **kwargs)
+        if next(n_steps) == update:
+            self.param_groups[-1]["params"][0].data.fill_(torch.inf)
+        return found
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", diverging)
+
+
+LAST = Training(epochs=2, tokens_per_batch=10_000, precision="fp32")
+"""Settings of a training of two updates, one in each epoch."""
+
+
+def test_a_last_update_that_diverges_is_an_error(tiny_bert, monkeypatch):
+    diverges_at(2, monkeypatch)
+    ranker = CrossEncoder.from_pretrained(tiny_bert, training=LAST)
+    before = weights(ranker)
+    message = r"1 weights \(classifier.weight, ...\) are NaN or infinite at update 2 with learning_rate=2e-05; use a sm"
+    with pytest.raises(FloatingPointError, match=message):
+        ranker.fit_candidates(TRAIN)
+    assert not ranker.model.fitted
+    assert_same(weights(ranker), before)
+
+
+@pytest.mark.parametrize("update", [1, 2])
+def test_the_best_measurement_is_kept_where_a_training_diverges(tiny_bert, monkeypatch, update):
+    """The first measurement is that after the first update."""
+    expected = CrossEncoder.from_pretrained(tiny_bert, training=dataclasses.replace(LAST, epochs=2))
+    expected.fit_candidates(TRAIN, DEV)
+    diverges_at(update, monkeypatch)
+    ranker = CrossEncoder.from_pretrained(tiny_bert, training=LAST)
+    if update == 1:
+        with pytest.raises(FloatingPointError, match="are NaN or infinite at update 1 with"):
+            ranker.fit_candidates(TRAIN, DEV)
+        return
+    message = (
+        r"are NaN or infinite at update 2 .*\. The training ends there, and the weights of its best measurement are"
+    )
+    with pytest.warns(UserWarning, match=message):
+        ranker.fit_candidates(TRAIN, DEV)
+    assert all(tensor.isfinite().all() for tensor in weights(ranker).values())
+    first = expected.history["dev_map"].dropna().iloc[0]
+    assert ranker.history["dev_map"].dropna().tolist() == [first]
+    assert ranker(DEV)["score"].notna().all()
+
+
 def test_a_module_is_trained_in_bf16_again_and_is_as_it_was(tiny_bert):
     """accelerate leaves marks on what it has prepared."""
     ranker = CrossEncoder.from_pretrained(tiny_bert, training=dataclasses.replace(QUICK, precision="bf16", epochs=1))

@@ -1,11 +1,11 @@
 """A rule by scores: a candidate goes on if its score is close enough to that of the best ones at the head."""
 
 from dataclasses import dataclass
-from numbers import Real
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pyterrier_cascade.checks import is_number
 from pyterrier_cascade.early_exit.groups import group_starts
 from pyterrier_cascade.early_exit.rules.base import Rule
 
@@ -31,7 +31,7 @@ class KeepWithin(Rule):
     @classmethod
     def from_setting(cls, name: str, value: float, policy: "Policy") -> "KeepWithin":
         """Returns the rule with the margin ``value``, 0 or more, and the policy's ``margin_k``."""
-        if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= value < np.inf:
+        if not is_number(value, least=0):
             raise ValueError(f"{name}={value!r} is not a distance between scores; give a number in log-odds, 0 or more")
         return cls(float(value), policy.margin_k)
 
