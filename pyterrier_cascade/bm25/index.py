@@ -5,7 +5,6 @@ import json
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from pyterrier_cascade import frames
 from pyterrier_cascade.bm25.settings import BM25Settings
 from pyterrier_cascade.bm25.storage import REMEDY, check_folder, check_replaceable, read_meta, write_meta
 from pyterrier_cascade.checks import listed
+from pyterrier_cascade.forks import cached_property
 from pyterrier_cascade.store import parts
 from pyterrier_cascade.store.publish import explaining_full_disk, publishing_folder
 from pyterrier_cascade.store.strings import Strings

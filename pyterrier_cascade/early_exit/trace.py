@@ -4,7 +4,6 @@ import contextlib
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from pyterrier_cascade.early_exit.ranker import EarlyExitRanker, HeadScores, lay
 from pyterrier_cascade.early_exit.risks import FirstAnswerLost
 from pyterrier_cascade.early_exit.sweep import Sweep, swept
 from pyterrier_cascade.early_exit.trace_part import REMEDY, PartScorer, TracePart, text_hashes
+from pyterrier_cascade.forks import cached_property
 from pyterrier_cascade.pair_ranker import ROWS
 from pyterrier_cascade.store import locks, parts
 from pyterrier_cascade.store.parts import META

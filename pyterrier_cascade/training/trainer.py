@@ -1,6 +1,7 @@
 """Training with Hugging Face's Trainer, on batches that we lay out, with early stopping by our measure."""
 
 import contextlib
+import dataclasses
 import random
 import tempfile
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from safetensors.torch import load_file
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 
-from pyterrier_cascade.encoder.device import has_bf16
+from pyterrier_cascade.encoder.device import training_precision
 from pyterrier_cascade.encoder.pairs import TokenPairs
 from pyterrier_cascade.encoder.pretrained import silenced
 from pyterrier_cascade.training.attention import fast_attention
@@ -103,9 +104,9 @@ def train_model(
         unused_parameters: Whether some batches leave a part of the weights without gradient. Training in several
             processes needs to know this.
     """
-    precision = settings.precision
-    if precision == "auto":
-        precision = "bf16" if has_bf16(device) else "fp32"
+    precision = training_precision(settings.precision, device)
+    # Which precision "auto" means depends on the machine, on which the training may go on.
+    settings = dataclasses.replace(settings, precision=precision)
     n_batches = sum(map(len, epochs))
     arguments = _arguments(settings, precision, device, n_batches, unused_parameters)
     n_processes = arguments.world_size

@@ -159,11 +159,11 @@ def other_text(frame):
     [
         other_text,
         lambda frame: frame.assign(query=frame["query"] + " ship"),
-        lambda frame: frame.assign(text=frame["text"].to_numpy()[::-1], query=frame["query"].to_numpy()[::-1]),
+        lambda frame: frame.assign(**{name: frame[name].to_numpy()[::-1] for name in ("qid", "query", "text")}),
         lambda frame: frame.sample(frac=1, random_state=1),
         lambda frame: frame.iloc[::2],
         lambda frame: pd.concat([frame, frame.assign(docno=frame["docno"] + "x", rank=frame["rank"] + 50)]),
-        lambda frame: frame.assign(qid="all").assign(rank=range(len(frame))),
+        lambda frame: frame.assign(qid=frame["qid"] + " again"),
         lambda frame: pickle.loads(pickle.dumps(frame)),
         lambda frame: pd.DataFrame(frame.to_dict("records")),
     ],
