@@ -36,7 +36,7 @@ def test_the_scorer_keeps_every_candidate_and_scores_as_the_retriever(bm25, save
 
 
 def test_the_scorer_depends_on_each_rows_own_query(bm25):
-    inp = pd.DataFrame({"qid": "q", "query": ["cat", "dog", "cat"], "docno": ["d2", "d2", "d1"]})
+    inp = pd.DataFrame({"qid": ["1", "2", "1"], "query": ["cat", "dog", "cat"], "docno": ["d2", "d2", "d1"]})
     score = bm25.scorer()(inp).set_index(["query", "docno"])["score"]
     assert score["dog", "d2"] == bm25.search("dog")["score"][0]
     assert score["cat", "d1"] == bm25.search("cat").set_index("docno")["score"]["d1"]

@@ -28,7 +28,7 @@ def test_baselines(ranker, trainings):
         ({"on": "both"}, "on must be one of target, transfer, union, not 'both'"),
         ({"on": "union"}, "on='union' needs a transfer set: give transfer=..."),
         ({"on": "transfer"}, "on='transfer' needs a transfer set: give transfer=..."),
-        ({"rate": -1}, "learning_rate must be above 0, not -1"),
+        ({"rate": -1}, "learning_rate must be a number above 0, not -1"),
         ({"epochs": 0}, "epochs must be a whole number and at least 1, not 0"),
     ],
 )

@@ -23,7 +23,7 @@ def test_a_useless_target_is_refused_before_the_transfer(ranker, monkeypatch, tr
     for start in (recipe(ranker).fit_candidates, recipe(ranker).search):
         with pytest.raises((ValueError, pt.validate.InputValidationError), match=message):
             start(train, dev)
-    with pytest.raises(ValueError, match="learning_rate must be above 0, not 0"):
+    with pytest.raises(ValueError, match="learning_rate must be a number above 0, not 0"):
         recipe(ranker).search(TRAIN, DEV, adapt_rates=(1e-6, 0))
 
 

@@ -197,7 +197,7 @@ def test_a_sequential_rerankers_map_is_that_of_its_last_model():
          r"labels of the transfer data must be whole numbers, but 60 are not, first 0\.5"),
         (TRANSFER.drop(columns="query"), {}, pt.validate.InputValidationError, "query"),
         (TRANSFER, {"adapt_epochs": 0}, ValueError, "epochs must be a whole number and at least 1, not 0"),
-        (TRANSFER, {"transfer_rate": 0}, ValueError, "learning_rate must be above 0, not 0"),
+        (TRANSFER, {"transfer_rate": 0}, ValueError, "learning_rate must be a number above 0, not 0"),
         (TRANSFER, {"transfer_training": {"learning_rate": 1e-3}}, TypeError,
          "multiple values for keyword argument 'learning_rate'"),
         (TRANSFER, {"adapt_training": {"negative": 3}}, TypeError, r"did you mean 'negatives'\?"),
