@@ -30,6 +30,7 @@ def cascade(shared_models):
     return Cascade.from_pretrained(str(shared_models / "e5-small"), max_length=32)
 
 
+@pytest.mark.slow
 def test_fifty_settings(cascade, questions):
     rng, frame = np.random.default_rng(0), questions.drop(columns="label")
     qrels = questions[["qid", "docno", "label"]]

@@ -201,8 +201,13 @@ def test_only_what_changed_begins_again(cascade, ran):
 
 @pytest.mark.parametrize(
     "settings",
-    [{"max_length": 16}, {"precision": "bf16"}, {"engine": "openvino"}, {"passages": "max"}],
-    ids=lambda settings: next(iter(settings)),
+    [
+        {"max_length": 16},
+        {"precision": "bf16"},
+        pytest.param({"engine": "openvino"}, marks=pytest.mark.slow),
+        {"passages": "max"},
+    ],
+    ids=["max_length", "precision", "engine", "passages"],
 )
 def test_other_settings_begin_again(cascade, settings):
     frame = candidates([10])

@@ -64,7 +64,9 @@ def test_a_score_depends_on_its_pair_alone(fitted):
 
 @pytest.mark.parametrize("text", ["", None, "xyzzy plugh", "\U0001f600", "?", "ship " * 3_000])
 def test_any_text_has_a_score(fitted, text):
-    frame = pd.DataFrame({"qid": ["1", "2"], "query": [text or "", "ship"], "docno": ["a", "b"], "text": [text, "ship"]})
+    frame = pd.DataFrame(
+        {"qid": ["1", "2"], "query": [text or "", "ship"], "docno": ["a", "b"], "text": [text, "ship"]}
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         out = fitted(frame)

@@ -99,6 +99,7 @@ def test_both_processes_have_the_same_weights(tmp_path, kind):
     assert equal(*ranks(tmp_path, "run"))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     int(transformers.__version__.split(".")[0]) < 5,
     reason="transformers 4 cannot go on in several processes on CPUs: it reads its optimiser to a place named cpu:0",

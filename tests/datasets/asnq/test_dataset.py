@@ -235,6 +235,7 @@ def test_question_ids_that_repeat(tmp_path):
         load("asnq-like/train", tmp_path / "built").get_candidates()
 
 
+@pytest.mark.slow
 def test_transfer_set_of_four_million(shared_data, tmp_path):
     paths = [shared_data / "squad" / "dev-v1.1.rebuilt.json.gz", shared_data / "squadshifts" / "new_wiki_v1.0.json.gz"]
     table = build(SquadShaped(paths), tmp_path / "built", verbose=False)
