@@ -2,7 +2,6 @@
 
 import dataclasses
 import re
-import shutil
 import warnings
 from pathlib import Path
 
