@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -12,6 +11,7 @@ from pyterrier_cascade.datasets.asnq.built_folder import LabelledQuestion, Page
 from pyterrier_cascade.datasets.asnq.labelling import ShortAnswers, label, sentence_spans
 from pyterrier_cascade.datasets.asnq.natural_questions import source_files
 from pyterrier_cascade.datasets.asnq.selection import draw
+from pyterrier_cascade.forks import cached_property
 from pyterrier_cascade.text_files import read_json, refusing_other_shapes
 
 MATCHES = ("text", "offsets")
