@@ -3,9 +3,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "dcbert_cache.py"
 
 
+@pytest.mark.slow
 def test_the_example_runs_on_any_encoder(tmp_path):
     from tests import tiny
 
