@@ -100,8 +100,9 @@ def is_number(value: object, least: float = -math.inf, most: float = math.inf, a
         most: The greatest number that it may be.
         above: A number that it must exceed.
     """
-    number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
-    return number and bool(least <= value <= most and value > above)
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    # A comparison with infinity, because math.isfinite fails for whole numbers that no float can hold.
+    return number and bool(-math.inf < value < math.inf and least <= value <= most and value > above)
 
 
 def listed(names: Sequence[object], noun: str) -> str:

@@ -3,13 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import product
-from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from pyterrier_cascade.checks import shown
+from pyterrier_cascade.checks import is_number, shown
 from pyterrier_cascade.early_exit.certificate import Certificate, last_passed, path_of, queries_needed
 from pyterrier_cascade.early_exit.measure_loss import OtherMeasureLoss, risk_of
 from pyterrier_cascade.early_exit.policy import Policy, policies_of
@@ -107,5 +106,5 @@ def _halves(n: int, at_most: float, confidence: float, seed: int) -> tuple[np.nd
 
 def _check(**shares: Any) -> None:
     for name, value in shares.items():
-        if isinstance(value, bool) or not isinstance(value, Real) or not 0 < value < 1:
+        if not (is_number(value, above=0) and value < 1):
             raise ValueError(f"{name}={value!r}: give a number between 0 and 1; neither end can be certified")

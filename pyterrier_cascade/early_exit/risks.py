@@ -8,12 +8,11 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from numbers import Real
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from pyterrier_cascade.checks import is_count
+from pyterrier_cascade.checks import is_count, is_number
 from pyterrier_cascade.early_exit import grid, ranking
 from pyterrier_cascade.early_exit.fates import fates
 from pyterrier_cascade.early_exit.groups import places, slabs
@@ -152,7 +151,7 @@ class TopLost(_AgainstFull):
     def __post_init__(self):
         if not is_count(self.k):
             raise ValueError(f"k={self.k!r}: give how many of the best candidates count, 1 or more")
-        if isinstance(self.share, bool) or not isinstance(self.share, Real) or not 0 < self.share <= 1:
+        if not is_number(self.share, above=0, most=1):
             raise ValueError(
                 f"share={self.share!r}: give the share of the top {self.k} that must stay, above 0, up to 1"
             )

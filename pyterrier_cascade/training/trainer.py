@@ -104,11 +104,10 @@ def train_model(
         unused_parameters: Whether some batches leave a part of the weights without gradient. Training in several
             processes needs to know this.
     """
-    precision = training_precision(settings.precision, device)
     # Which precision "auto" means depends on the machine, on which the training may go on.
-    settings = dataclasses.replace(settings, precision=precision)
+    settings = dataclasses.replace(settings, precision=training_precision(settings.precision, device))
     n_batches = sum(map(len, epochs))
-    arguments = _arguments(settings, precision, device, n_batches, unused_parameters)
+    arguments = _arguments(settings, device, n_batches, unused_parameters)
     n_processes = arguments.world_size
     warn_if_alone(n_processes)
     with training_folder(settings) as folder, _own_random_state(), silenced(), fast_attention(module, device):
@@ -128,7 +127,7 @@ def train_model(
         trainer.loss_of, trainer.settings, trainer.folder = compute_loss, settings, folder
         # If this is true, the Trainer assumes that the loss is already divided by the number of accumulated batches.
         trainer.model_accepts_loss_kwargs = False
-        trainer.measure = measure_dev and (lambda: measure_dev(precision))
+        trainer.measure = measure_dev and (lambda: measure_dev(settings.precision))
         trainer.remove_callback(transformers.PrinterCallback)
         try:
             # One of several processes must not go on alone: the others wait for it in the update.
@@ -198,13 +197,18 @@ class _Trainer(transformers.Trainer):
         """Returns the measures of the present module, and saves its weights if they are the best so far."""
         check_finite(self.model, self.state.global_step, self.settings.learning_rate)
         metrics, watched = self.measure(), self.settings.watched
-        if metrics[watched] > max((e[watched] for e in self.state.log_history if watched in e), default=-1.0):
+        if metrics[watched] > max(_course_of(self.state, watched), default=-1.0):
             save_best(self.model, self.folder)
         return metrics
 
     def was_measured(self) -> bool:
         """Returns whether there is a measurement on the development questions."""
-        return any(self.settings.watched in entry for entry in self.state.log_history)
+        return bool(_course_of(self.state, self.settings.watched))
+
+
+def _course_of(state: transformers.TrainerState, name: str) -> list[float]:
+    """Returns the values of a measure in their order."""
+    return [entry[name] for entry in state.log_history if name in entry]
 
 
 class _Course(transformers.TrainerCallback):
@@ -239,8 +243,7 @@ class _Course(transformers.TrainerCallback):
         self.bar.set_postfix(self.shown)
 
     def on_evaluate(self, args, state, control, **kwargs):
-        watched = self.settings.watched
-        course = [entry[watched] for entry in state.log_history if watched in entry]
+        course = _course_of(state, self.settings.watched)
         control.should_training_stop = len(course) - 1 - int(np.argmax(course)) >= self.settings.patience
 
     def close(self):
@@ -249,7 +252,7 @@ class _Course(transformers.TrainerCallback):
             self.bar.close()
 
 
-def _arguments(settings: Training, precision: str, device: torch.device, n_batches: int, unused_parameters: bool):
+def _arguments(settings: Training, device: torch.device, n_batches: int, unused_parameters: bool):
     # The arguments are made before the number of updates is known, because they alone know the number of processes.
     arguments = transformers.TrainingArguments(
         output_dir=tempfile.gettempdir(),
@@ -257,7 +260,7 @@ def _arguments(settings: Training, precision: str, device: torch.device, n_batch
         gradient_accumulation_steps=settings.accumulate,
         learning_rate=settings.learning_rate,
         lr_scheduler_type="linear",
-        bf16=precision == "bf16",
+        bf16=settings.precision == "bf16",
         use_cpu=device.type == "cpu",
         ddp_find_unused_parameters=unused_parameters,
         seed=settings.seed,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pyterrier_cascade.checks import is_number
 from pyterrier_cascade.early_exit.rules.base import SizeRule, exact_fraction
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class KeepFraction(SizeRule):
     @classmethod
     def from_setting(cls, name: str, value: float, policy: "Policy") -> "KeepFraction":
         """Returns the rule that drops the fraction ``value``, from 0 to below 1."""
-        if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= value < 1:
+        if not (is_number(value, least=0) and value < 1):
             raise ValueError(f"{name}={value!r} is not a fraction to drop; give one from 0 up to, but not including, 1")
         return cls(1 - exact_fraction(value), policy.rounding)
 
