@@ -72,6 +72,9 @@ class Checkpoint:
     @property
     def loaded(self) -> LoadedModel:
         """The model; the first use loads it."""
+        # Another thread may hold the lock while it tokenises.
+        if (loaded := self._loaded) is not None:
+            return loaded
         with self._lock:
             if self._loaded is None:
                 import torch

@@ -2,15 +2,13 @@
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import chain
 
 import numpy as np
-import torch
 
 from pyterrier_cascade.checks import warn_user
+from pyterrier_cascade.encoder.pair_template import PairTemplate, bare, end_to_end, pair_template
 from pyterrier_cascade.encoder.prefixes import has_prefixes, prefix
-from pyterrier_cascade.forks import cached_property
+from pyterrier_cascade.encoder.token_pairs import TokenPairs, runs, together
 
 MIN_DOCUMENT = 16
 """The number of tokens that remain for the document beside a long query; a query that leaves fewer is cut."""
@@ -22,74 +20,12 @@ TOGETHER = 2_000_000
 """The characters of texts that are tokenised together, about: tokens take some 40 bytes for each until they are ids."""
 
 
-@dataclass(frozen=True)
-class TokenPairs:
-    """Tokenised pairs, end to end and without pads. A long document may be several inputs, one for each passage.
-
-    Attributes:
-        columns: The tokens of all inputs by the name of the model's argument: ``input_ids``, and ``token_type_ids`` if
-            the model takes them, each ``(n_tokens,)``.
-        lengths: The number of tokens of each input, ``(n_inputs,)``.
-        owner: The number of the pair that each input belongs to, ``(n_inputs,)``, ascending.
-        pad: The value of pads in each column.
-    """
-
-    columns: dict[str, np.ndarray]
-    lengths: np.ndarray
-    owner: np.ndarray
-    pad: dict[str, int]
-
-    @cached_property
-    def starts(self) -> np.ndarray:
-        """The number of each input's first token, ``(n_inputs,)``."""
-        return np.cumsum(self.lengths) - self.lengths
-
-    @cached_property
-    def first_inputs(self) -> np.ndarray:
-        """The number of each pair's first input, ``(n_pairs,)``."""
-        return np.flatnonzero(np.diff(self.owner, prepend=-1))
-
-    @cached_property
-    def sizes(self) -> tuple[np.ndarray, np.ndarray]:
-        """The number of inputs of each pair, and of their tokens, each ``(n_pairs,)``."""
-        return np.diff(self.first_inputs, append=len(self.owner)), np.add.reduceat(self.lengths, self.first_inputs)
-
-    def select(self, rows: np.ndarray) -> "TokenPairs":
-        """Returns the inputs of some numbers, ``(n,)``, in their order."""
-        tokens = runs(self.starts[rows], self.lengths[rows])
-        columns = {name: values[tokens] for name, values in self.columns.items()}
-        return TokenPairs(columns, self.lengths[rows], self.owner[rows], self.pad)
-
-    def batch(self, rows: Sequence[int]) -> dict[str, torch.Tensor]:
-        """Returns some inputs padded, with their ``attention_mask``, each ``(len(rows), longest)``."""
-        lengths = self.lengths[rows]
-        real = np.arange(lengths.max()) < lengths[:, None]
-        tokens = runs(self.starts[rows], lengths)
-        tensors = {"attention_mask": torch.from_numpy(real.astype(np.int64))}
-        for name, values in self.columns.items():
-            filled = np.full(real.shape, self.pad[name], dtype=np.int64)
-            filled[real] = values[tokens]
-            tensors[name] = torch.from_numpy(filled)
-        return tensors
-
-
-def runs(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Returns the whole numbers of each run, ``start, start + 1, ...``, end to end, ``(lengths.sum(),)``.
-
-    Args:
-        starts: The first number of each run, ``(n,)``.
-        lengths: The length of each run, ``(n,)``.
-    """
-    offsets = np.cumsum(lengths) - lengths
-    return np.repeat(starts - offsets, lengths) + np.arange(lengths.sum())
-
-
 def tokenize(
     tokenizer, queries: list[str], texts: list[str], *, max_length: int = 512, passages: bool = False
 ) -> TokenPairs:
     """Returns pairs as token ids, with the tokenizer's own special tokens, cut to ``max_length`` tokens (CT-5).
 
-    Only the document is shortened, except beside a query that leaves it almost no room.
+    Only the document is shortened, except beside a query that leaves it almost no room. Equal texts are tokenised once.
 
     Args:
         tokenizer: A fast Hugging Face tokenizer.
@@ -99,9 +35,48 @@ def tokenize(
         passages: Whether the rest of a long document becomes further inputs of the same pair, which overlap by a
             quarter of the limit. Otherwise the rest is dropped.
     """
-    queries, rooms = fitting(tokenizer, queries, max_length)
-    # Beside a long query the overlap is smaller. The tokenizer takes one overlap for all pairs of a call.
-    strides, parts = np.minimum(max_length // 4, rooms // 2) * passages, []
+    asked, query, query_of, rooms = _fitted(tokenizer, queries, max_length)
+    left = max_length - tokenizer.num_special_tokens_to_add(pair=True) - query.lengths[query_of]
+    # Beside a long query the overlap is smaller. The tokenizer panics where nothing but the overlap has room.
+    strides = np.minimum(np.minimum(max_length // 4, rooms // 2), np.maximum(left - 1, 0)) * passages
+    template = pair_template(tokenizer)
+    if template is not None and left.min() > 0:
+        return _joined(tokenizer, template, query, query_of, texts, left, max_length, strides, passages)
+    return _as_pairs(tokenizer, [asked[n] for n in query_of.tolist()], texts, max_length, strides, passages)
+
+
+def _joined(
+    tokenizer,
+    template: PairTemplate,
+    query: TokenPairs,
+    query_of: np.ndarray,
+    texts: list[str],
+    rooms: np.ndarray,
+    max_length: int,
+    strides: np.ndarray,
+    passages: bool,
+) -> TokenPairs:
+    """Returns pairs whose ids are joined from those of their texts; documents have ``rooms`` tokens, ``(n,)``."""
+    read, text_of = _distinct(texts)
+    steps = rooms - strides
+    text = _tokenized(tokenizer, read, max_length=max_length, stride=0, passages=passages, special=False)
+    # As in the tokenizer, no further passage begins where one reaches the end of the text.
+    rest = np.maximum(text.lengths[text_of] - rooms, 0) * passages
+    n_inputs = 1 + -(-rest // steps)
+    owner = np.repeat(np.arange(len(texts)), n_inputs)
+    skipped = runs(np.zeros(len(texts), np.int64), n_inputs) * steps[owner]
+    starts, left = text.starts[text_of[owner]] + skipped, text.lengths[text_of[owner]] - skipped
+    values, lengths = template.joined(query, query_of[owner], text, starts, np.minimum(rooms[owner], left))
+    columns = {name: values[name] for name in tokenizer.model_input_names if name in values}
+    return TokenPairs(columns, lengths, owner, _pad(tokenizer, columns))
+
+
+def _as_pairs(
+    tokenizer, queries: list[str], texts: list[str], max_length: int, strides: np.ndarray, passages: bool
+) -> TokenPairs:
+    """Returns pairs as the tokenizer itself encodes them."""
+    parts = []
+    # The tokenizer takes one overlap for all pairs of a call.
     for stride in np.unique(strides).tolist():
         rows = np.flatnonzero(strides == stride)
         columns = ([column[row] for row in rows] for column in (queries, texts))
@@ -110,15 +85,11 @@ def tokenize(
     return parts[0] if len(parts) == 1 else together(parts)
 
 
-def together(parts: Sequence[TokenPairs]) -> TokenPairs:
-    """Returns the inputs of several parts in the order of their pairs.
-
-    Args:
-        parts: The parts; the inputs of a pair are all in one of them.
-    """
-    columns = {name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns}
-    lengths, owner = (np.concatenate([getattr(part, name) for part in parts]) for name in ("lengths", "owner"))
-    return TokenPairs(columns, lengths, owner, parts[0].pad).select(np.argsort(owner, kind="stable"))
+def _distinct(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
+    """Returns the different texts, and the number of each text among them, ``(n,)``."""
+    numbers: dict[str, int] = {}
+    found = np.fromiter((numbers.setdefault(text, len(numbers)) for text in texts), np.int64, len(texts))
+    return list(numbers), found
 
 
 def tokenize_texts(tokenizer, texts: list[str], *, max_length: int = 512, passages: bool = False) -> TokenPairs:
@@ -135,14 +106,16 @@ def tokenize_texts(tokenizer, texts: list[str], *, max_length: int = 512, passag
     return _tokenized(tokenizer, texts, max_length=max_length, stride=stride, passages=passages)
 
 
-def _tokenized(tokenizer, *texts: list[str], max_length: int, stride: int, passages: bool) -> TokenPairs:
+def _tokenized(
+    tokenizer, *texts: list[str], max_length: int, stride: int, passages: bool, special: bool = True
+) -> TokenPairs:
     """Returns texts, or pairs of texts, as token ids; the last text of each input is shortened.
 
     Of a long text only a prefix is tokenised, which gives the same ids. With passages there is no such prefix, because
-    the inputs of a text are all of its tokens.
+    the inputs of a text are all of its tokens. Without special tokens all of these are one input.
     """
     *before, last = texts
-    how = {"max_length": max_length, "stride": stride, "passages": passages}
+    how = {"max_length": max_length, "stride": stride, "passages": passages, "special": special}
     least = max_length * CHARACTERS
     if passages or max(map(len, last), default=0) <= least or not has_prefixes(tokenizer):
         return _in_slabs(tokenizer, *texts, **how)
@@ -171,10 +144,13 @@ def _in_slabs(tokenizer, *texts: list[str], **how) -> TokenPairs:
     return together(parts)
 
 
-def _encoded(tokenizer, *texts: list[str], max_length: int, stride: int, passages: bool) -> TokenPairs:
+def _encoded(tokenizer, *texts: list[str], max_length: int, stride: int, passages: bool, special: bool) -> TokenPairs:
     """Returns whole texts, or pairs of texts, as token ids."""
+    columns = [[_encodable(text) for text in column] for column in texts]
+    if not special:
+        return bare(tokenizer, *columns, limit=None if passages else max_length)
     encoded = tokenizer(
-        *([_encodable(text) for text in column] for column in texts),
+        *columns,
         truncation="only_second" if len(texts) == 2 else "only_first",
         max_length=max_length,
         stride=stride,
@@ -182,14 +158,12 @@ def _encoded(tokenizer, *texts: list[str], max_length: int, stride: int, passage
         return_attention_mask=False,
     )
     lists = {name: encoded[name] for name in tokenizer.model_input_names if name in encoded}
-    lengths = np.fromiter(map(len, lists["input_ids"]), dtype=np.int64, count=len(lists["input_ids"]))
-    columns = {
-        name: np.fromiter(chain.from_iterable(values), dtype=np.int32, count=lengths.sum())
-        for name, values in lists.items()
-    }
-    owner = encoded.get("overflow_to_sample_mapping", range(len(texts[0])))
-    pad = dict.fromkeys(columns, 0) | {"input_ids": tokenizer.pad_token_id or 0}
-    return TokenPairs(columns, lengths, np.asarray(owner, dtype=np.int64), pad)
+    return end_to_end(lists, encoded.get("overflow_to_sample_mapping"), _pad(tokenizer, lists))
+
+
+def _pad(tokenizer, columns: dict[str, object]) -> dict[str, int]:
+    """Returns the value of pads in each column."""
+    return dict.fromkeys(columns, 0) | {"input_ids": tokenizer.pad_token_id or 0}
 
 
 def fitting(tokenizer, queries: list[str], max_length: int) -> tuple[list[str], np.ndarray]:
@@ -202,23 +176,29 @@ def fitting(tokenizer, queries: list[str], max_length: int) -> tuple[list[str], 
         queries: The queries.
         max_length: The most tokens of a pair, special tokens included.
     """
-    unique = list(dict.fromkeys(queries))
+    asked, _, query_of, rooms = _fitted(tokenizer, queries, max_length)
+    return [asked[number] for number in query_of.tolist()], rooms
+
+
+def _fitted(tokenizer, queries: list[str], max_length: int) -> tuple[list[str], TokenPairs, np.ndarray, np.ndarray]:
+    """Returns the different queries, cut, and their ids; each query's number among them, and the room beside it."""
+    unique, numbers = _distinct(queries)
     encodable = [_encodable(query) for query in unique]
     limit = max(1, max_length - tokenizer.num_special_tokens_to_add(pair=True) - min(MIN_DOCUMENT, max_length // 2))
-    encoded = tokenizer(encodable, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-    lengths = [len(ids) for ids in encoded["input_ids"]]
-    longest = max(lengths, default=0)
-    if longest > limit:
-        cut = sum(length > limit for length in lengths)
+    ids = bare(tokenizer, encodable)
+    lengths, too_long = ids.lengths, np.flatnonzero(ids.lengths > limit).tolist()
+    if too_long:
         warn_user(
-            f"{cut} of {len(unique)} queries have more than {limit} tokens (the longest {longest}) and are cut, "
-            f"so that a document fits beside them in max_length={max_length}"
+            f"{len(too_long)} of {len(unique)} queries have more than {limit} tokens (the longest {lengths.max()}) and "
+            f"are cut, so that a document fits beside them in max_length={max_length}"
         )
-        ends = [offsets[limit - 1][1] if len(offsets) > limit else None for offsets in encoded["offset_mapping"]]
-        encodable = [query[:end] for query, end in zip(encodable, ends, strict=True)]
+        cut = [encodable[number] for number in too_long]
+        encoded = tokenizer(cut, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+        for number, offsets in zip(too_long, encoded["offset_mapping"], strict=True):
+            encodable[number] = encodable[number][: offsets[limit - 1][1]]
+        ids = bare(tokenizer, encodable)
     left = np.maximum(max_length - np.minimum(lengths, limit), MIN_DOCUMENT)
-    fitted = dict(zip(unique, zip(encodable, left, strict=True), strict=True))
-    return [fitted[query][0] for query in queries], np.array([fitted[query][1] for query in queries])
+    return encodable, ids, numbers, left[numbers]
 
 
 def _encodable(text: str) -> str:

@@ -1,10 +1,10 @@
-"""Threads that compute at the same time, each on a core of its own."""
+"""Threads that compute at the same time, each on a core of its own, and one that works ahead."""
 
 import contextlib
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
@@ -122,3 +122,33 @@ class CallingThread:
 def calling_thread() -> contextlib.AbstractContextManager[CallingThread]:
     """Returns a context manager that opens the calling thread as a pool, for devices that have a queue of their own."""
     return contextlib.nullcontext(CallingThread())
+
+
+@contextlib.contextmanager
+def ahead(work: Callable, items: Sequence) -> Iterator[Iterator]:
+    """Yields the results of the items in their order; a thread makes the next one while the caller uses the one before.
+
+    An error in the thread is raised where the caller asks for that result. At the end, also after an error, the thread
+    finishes the item under way and ends. A single item needs no thread.
+
+    Args:
+        work: A function of an item that computes nothing with torch.
+        items: The items.
+    """
+    if len(items) < 2:
+        yield map(work, items)
+        return
+    thread = ThreadPoolExecutor(1, thread_name_prefix="ahead")
+
+    def results() -> Iterator:
+        coming = thread.submit(work, items[0])
+        for item in items[1:]:
+            found = coming.result()
+            coming = thread.submit(work, item)
+            yield found
+        yield coming.result()
+
+    try:
+        yield results()
+    finally:
+        thread.shutdown(wait=True, cancel_futures=True)

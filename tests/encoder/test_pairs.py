@@ -1,16 +1,16 @@
-"""Tokenised pairs: cut at the right end, in passages, padded, and selected."""
+"""Tokenised pairs: cut at the right end, in passages, and equal texts once."""
 
 import re
 
 import numpy as np
 import pytest
 
-from pyterrier_cascade.encoder.pairs import MIN_DOCUMENT, TokenPairs, fitting, runs, tokenize, tokenize_texts
+from pyterrier_cascade.encoder import pairs as pairs_module
+from pyterrier_cascade.encoder.pairs import MIN_DOCUMENT, TokenPairs, fitting, tokenize, tokenize_texts
 from tests import tiny
-from tests.encoder import spans
 
 WORDPIECE = tiny.wordpiece(types=True)
-PAD, CLS, SEP = 0, 2, 3
+CLS, SEP = 2, 3
 
 
 def ids(pairs: TokenPairs) -> list[list[int]]:
@@ -19,11 +19,6 @@ def ids(pairs: TokenPairs) -> list[list[int]]:
 
 def word(text: str) -> int:
     return WORDPIECE.convert_tokens_to_ids(text)
-
-
-def test_runs_by_hand():
-    assert runs(np.array([5, 0, 7]), np.array([2, 3, 0])).tolist() == [5, 6, 0, 1, 2]
-    assert runs(np.array([], int), np.array([], int)).tolist() == []
 
 
 def test_a_pair_has_the_tokenizers_special_tokens():
@@ -89,23 +84,13 @@ def test_texts_that_no_tokenizer_takes(text):
     assert ids(tokenize(WORDPIECE, [text], [text]))
 
 
-def test_some_inputs_in_another_order():
-    pairs = spans.inputs([2, 3, 1])
-    pairs.columns["input_ids"][:] = [10, 11, 20, 21, 22, 30]
-    some = pairs.select(np.array([2, 0]))
-    assert ids(some) == [[30], [10, 11]] and some.owner.tolist() == [2, 0]
-
-
-def test_a_batch_is_padded_with_the_values_of_each_column():
-    pairs = TokenPairs(
-        {"input_ids": np.array([4, 5, 6, 7]), "token_type_ids": np.array([1, 1, 1, 1])},
-        np.array([1, 3]),
-        np.arange(2),
-        {"input_ids": 9, "token_type_ids": 0},
+def test_equal_texts_are_tokenised_once(monkeypatch):
+    seen, bare = [], pairs_module.bare
+    monkeypatch.setattr(
+        pairs_module, "bare", lambda tokenizer, texts, **how: seen.append(texts) or bare(tokenizer, texts, **how)
     )
-    batch = {name: tensor.tolist() for name, tensor in pairs.batch([1, 0]).items()}
-    assert batch == {
-        "attention_mask": [[1, 1, 1], [1, 0, 0]],
-        "input_ids": [[5, 6, 7], [4, 9, 9]],
-        "token_type_ids": [[1, 1, 1], [1, 0, 0]],
-    }
+    found = tokenize(WORDPIECE, ["who", "what", "who"], ["the ship", "the ship", "town"])
+    assert seen == [["who", "what"], ["the ship", "town"]]
+    who, what, ship, town = ([word(one) for one in text.split()] for text in ("who", "what", "the ship", "town"))
+    expected = [[CLS, *query, SEP, *text, SEP] for query, text in ((who, ship), (what, ship), (who, town))]
+    assert ids(found) == expected and found.owner.tolist() == [0, 1, 2]

@@ -4,12 +4,13 @@ import os
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 import torch
 
 from pyterrier_cascade.encoder import engine
-from pyterrier_cascade.encoder.workers import calling_thread, workers
+from pyterrier_cascade.encoder.workers import ahead, calling_thread, workers
 from tests.encoder import spans
 
 
@@ -155,3 +156,45 @@ def test_the_calling_thread_has_the_interface_of_a_pool():
             (3, threading.current_thread()),
             (1, threading.current_thread()),
         ]
+
+
+def test_a_thread_works_one_item_ahead():
+    made, threads = [], set()
+
+    def work(item):
+        made.append(item)
+        threads.add(threading.current_thread())
+        return 10 // item
+
+    with ahead(work, [5, 2, 1, 0]) as results:
+        assert next(results) == 2
+        while len(made) < 2:
+            time.sleep(0.001)
+        assert next(results) == 5 and made[:2] == [5, 2] and 0 not in made
+        assert next(results) == 10
+        # An error comes where its result is wanted.
+        with pytest.raises(ZeroDivisionError):
+            next(results)
+    assert made == [5, 2, 1, 0] and threading.current_thread() not in threads
+    assert not any(thread.is_alive() for thread in threads)
+
+
+def test_a_single_item_needs_no_thread():
+    with ahead(lambda item: (item, threading.current_thread()), [3]) as results:
+        assert [*results] == [(3, threading.current_thread())]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+def test_the_thread_ends_with_the_item_under_way(error):
+    made, threads = [], set()
+
+    def work(item):
+        threads.add(threading.current_thread())
+        time.sleep(0.05)
+        made.append(item)
+        return item
+
+    with pytest.raises(error), ahead(work, range(100)) as results:
+        assert next(results) == 0
+        raise error
+    assert len(made) <= 2 and not any(thread.is_alive() for thread in threads)
