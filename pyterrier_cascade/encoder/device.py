@@ -35,9 +35,17 @@ def device_of(name: str | None) -> torch.device:
 
 
 def training_precision(name: str, device: torch.device) -> str:
-    """Returns ``"bf16"`` or ``"fp32"`` for the ``precision`` of a training, which may be ``"auto"``."""
+    """Returns ``"bf16"``, ``"fp16"`` or ``"fp32"`` for the ``precision`` of a training, which may be ``"auto"``.
+
+    A training in fp16 scales its loss, so that small gradients do not become 0.
+    """
     if name == "auto":
-        return "bf16" if has_bf16(device) else "fp32"
+        return "bf16" if has_bf16(device) else "fp16" if device.type == "cuda" else "fp32"
+    if name == "fp16" and device.type != "cuda":
+        raise ValueError(
+            f"precision='fp16' trains on GPUs of the kind 'cuda' alone, not on {device.type!r}; use 'auto', 'bf16' or "
+            "'fp32'"
+        )
     return name
 
 

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from pyterrier_cascade.checks import KnownSettings, check_choices, is_count, is_number
 
-PRECISIONS = ("auto", "fp32", "bf16")
+PRECISIONS = ("auto", "fp32", "bf16", "fp16")
 MOST_SEEDS = 2**32
 """The number of seeds that NumPy's global generator takes, which transformers sets."""
 
@@ -22,14 +22,16 @@ class Training(KnownSettings):
         head_learning_rate: The peak learning rate of all weights that do not belong to the pre-trained encoder;
             ``learning_rate`` unless given.
         epochs: The most passes over the training questions.
-        tokens_per_batch: The most tokens of a batch, pads included (CT-21).
+        tokens_per_batch: The most tokens of a batch, pads included (CT-21). It is the same on every device, because it
+            decides what is learnt: a larger batch means fewer updates, which need another learning rate.
         accumulate: The number of batches whose gradients are added up before an update.
         warmup: The share of all updates in which the rate rises; a value of 1 or more is a number of updates.
         negatives: The number of each question's negatives to train on, drawn anew in every epoch; all unless given.
         patience: The training stops after this many measurements on the development questions in a row without a
             better MAP.
         evaluations_per_epoch: The number of measurements on the development questions in each epoch.
-        precision: ``"bf16"``, ``"fp32"``, or ``"auto"``, which is bf16 where the hardware has it.
+        precision: ``"bf16"``, ``"fp32"``, ``"fp16"`` (on GPUs), or ``"auto"``: bf16 where the hardware has it, else
+            fp16 on GPUs and fp32 on CPUs.
         weight_decay: The weight decay of AdamW; with 0 AdamW is Adam.
         seed: The seed of the order of the data, of dropout, and of the drawn negatives.
         relevant_from: The least label that counts as relevant; labels below it are irrelevant.

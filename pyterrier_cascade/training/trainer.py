@@ -2,9 +2,10 @@
 
 import contextlib
 import dataclasses
+import os
 import random
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 
@@ -14,6 +15,7 @@ import transformers
 from safetensors.torch import load_file
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
+from transformers.training_args import ParallelMode
 
 from pyterrier_cascade.encoder.device import training_precision
 from pyterrier_cascade.encoder.pairs import TokenPairs
@@ -86,7 +88,10 @@ def train_model(
 
     With development questions the module ends with the weights that had the best MAP on them, also where it diverges
     after that measurement; otherwise it ends with the last weights, and a training that diverges is an error. The
-    global random states of the caller stay as they are.
+    caller's global random states stay as they are: Python's, NumPy's, and torch's of the CPU and of the device.
+
+    One process trains on the given device, and on no other GPU that it sees. Processes that torchrun started share the
+    GPUs among themselves.
 
     Args:
         module: The module to train.
@@ -107,10 +112,15 @@ def train_model(
     # Which precision "auto" means depends on the machine, on which the training may go on.
     settings = dataclasses.replace(settings, precision=training_precision(settings.precision, device))
     n_batches = sum(map(len, epochs))
-    arguments = _arguments(settings, device, n_batches, unused_parameters)
-    n_processes = arguments.world_size
-    warn_if_alone(n_processes)
-    with training_folder(settings) as folder, _own_random_state(), silenced(), fast_attention(module, device):
+    with contextlib.ExitStack() as during:
+        device = during.enter_context(_current(device))
+        # The arguments join the processes of a training, which then agree on a folder.
+        arguments = _arguments(settings, device, n_batches, unused_parameters)
+        n_processes = arguments.world_size
+        warn_if_alone(n_processes)
+        folder = during.enter_context(training_folder(settings))
+        for context in (_own_random_state(device), silenced(), fast_attention(module, device)):
+            during.enter_context(context)
         arguments.output_dir = str(folder)
         if settings.folder:
             from_first_process(lambda: claim(folder, identity(settings, module, examples.arrays(), dev)))
@@ -127,7 +137,9 @@ def train_model(
         trainer.loss_of, trainer.settings, trainer.folder = compute_loss, settings, folder
         # If this is true, the Trainer assumes that the loss is already divided by the number of accumulated batches.
         trainer.model_accepts_loss_kwargs = False
-        trainer.measure = measure_dev and (lambda: measure_dev(settings.precision))
+        # Weights that are trained in fp16 are kept in fp32, and states may exceed the range of fp16 without autocast.
+        measured_in = "fp32" if settings.precision == "fp16" else settings.precision
+        trainer.measure = measure_dev and (lambda: measure_dev(measured_in))
         trainer.remove_callback(transformers.PrinterCallback)
         try:
             # One of several processes must not go on alone: the others wait for it in the update.
@@ -166,7 +178,10 @@ class _Trainer(transformers.Trainer):
     """A Trainer whose single epoch is the whole training; the epochs of the settings are boundaries within it."""
 
     def get_train_dataloader(self):
-        return self.accelerator.prepare(DataLoader(self.train_dataset, collate_fn=self.data_collator))
+        pinned = self.args.dataloader_pin_memory
+        return self.accelerator.prepare(
+            DataLoader(self.train_dataset, collate_fn=self.data_collator, pin_memory=pinned)
+        )
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         labels, number = inputs.pop("labels"), inputs.pop("number")
@@ -252,15 +267,34 @@ class _Course(transformers.TrainerCallback):
             self.bar.close()
 
 
-def _arguments(settings: Training, device: torch.device, n_batches: int, unused_parameters: bool):
+class _Arguments(transformers.TrainingArguments):
+    """The arguments of a training on one device.
+
+    A process that is alone would otherwise take the first GPU, and divide each batch among all GPUs that it sees.
+    """
+
+    chosen = None
+
+    @property
+    def device(self):
+        return self.chosen or super().device
+
+    @property
+    def n_gpu(self):
+        return min(1, super().n_gpu)
+
+
+def _arguments(settings: Training, device: torch.device, n_batches: int, unused_parameters: bool) -> _Arguments:
     # The arguments are made before the number of updates is known, because they alone know the number of processes.
-    arguments = transformers.TrainingArguments(
+    on_gpu = device.type == "cuda"
+    arguments = _Arguments(
         output_dir=tempfile.gettempdir(),
         num_train_epochs=1,
         gradient_accumulation_steps=settings.accumulate,
         learning_rate=settings.learning_rate,
         lr_scheduler_type="linear",
         bf16=settings.precision == "bf16",
+        fp16=settings.precision == "fp16",
         use_cpu=device.type == "cpu",
         ddp_find_unused_parameters=unused_parameters,
         seed=settings.seed,
@@ -272,19 +306,39 @@ def _arguments(settings: Training, device: torch.device, n_batches: int, unused_
         report_to="none",
         disable_tqdm=True,
         remove_unused_columns=False,
-        dataloader_pin_memory=False,
-        accelerator_config={"even_batches": False},
+        dataloader_pin_memory=on_gpu,
+        accelerator_config={"even_batches": False, "non_blocking": on_gpu},
     )
+    if device.type != "cpu" and arguments.parallel_mode != ParallelMode.DISTRIBUTED:
+        # accelerate reads the device of its own state, and made the first GPU the current one.
+        arguments.chosen = arguments.distributed_state.device = device
+        if on_gpu:
+            torch.cuda.set_device(device)
     updates = -(-n_batches // (settings.accumulate * arguments.world_size))
     arguments.warmup_steps = round(settings.warmup if settings.warmup >= 1 else settings.warmup * updates)
     return arguments
 
 
 @contextlib.contextmanager
-def _own_random_state():
-    """Restores the global random states of Python, NumPy and torch at the end of a ``with`` block."""
+def _current(device: torch.device) -> Iterator[torch.device]:
+    """Yields the device with its number, and lets it be torch's current GPU in a ``with`` block.
+
+    In processes that torchrun started accelerate does this.
+    """
+    if device.type != "cuda" or "LOCAL_RANK" in os.environ:
+        yield device
+        return
+    with torch.cuda.device(device):
+        yield torch.device("cuda", torch.cuda.current_device())
+
+
+@contextlib.contextmanager
+def _own_random_state(device: torch.device) -> Iterator[None]:
+    """Restores the random states of Python, NumPy, and torch on the CPU and a device at the end of a ``with`` block."""
     python, numpy = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng():
+    # The states of other GPUs are left alone: reading them would open these GPUs. MPS has no state that can be read so.
+    devices = [] if device.type in ("cpu", "mps") else [device]
+    with torch.random.fork_rng(devices, device_type=device.type):
         try:
             yield
         finally:

@@ -61,3 +61,12 @@ def test_the_precision_of_a_training(monkeypatch):
         monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda supported=supported: supported)
         found = [training_precision(name, cpu) for name in ("auto", "bf16", "fp32")]
         assert found == [expected, "bf16", "fp32"]
+    gpu = torch.device("cuda:1")
+    for supported, expected in ((True, "bf16"), (False, "fp16")):
+        monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda supported=supported, **how: supported)
+        assert [training_precision(name, gpu) for name in ("auto", "fp16", "fp32")] == [expected, "fp16", "fp32"]
+    for device in (cpu, torch.device("mps")):
+        with pytest.raises(
+            ValueError, match=f"^precision='fp16' trains on GPUs of the kind 'cuda' alone, not on '{device.type}'"
+        ):
+            training_precision("fp16", device)

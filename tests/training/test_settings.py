@@ -10,7 +10,7 @@ from pyterrier_cascade import Cascade, CascadeTraining, CrossEncoder, Training
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"precision": "fp8"}, "precision must be one of auto, fp32, bf16, not 'fp8'"),
+        ({"precision": "fp8"}, "precision must be one of auto, fp32, bf16, fp16, not 'fp8'"),
         ({"epochs": 0}, "epochs must be a whole number and at least 1, not 0"),
         ({"epochs": True}, "epochs must be a whole number and at least 1, not True"),
         ({"tokens_per_batch": 2.5}, "tokens_per_batch must be a whole number and at least 1, not 2.5"),

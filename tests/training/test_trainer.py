@@ -1,5 +1,6 @@
 """Training a ranker: it learns, keeps the best weights, and goes on after a kill."""
 
+import contextlib
 import dataclasses
 import os
 import random
@@ -13,10 +14,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from accelerate import PartialState
+from accelerate.state import AcceleratorState
 from safetensors.torch import load_file
 
 from pyterrier_cascade import DCBERT, CrossEncoder, DCBertTraining, Tanda, Training, frames
+from pyterrier_cascade.encoder.executors import Executors
 from pyterrier_cascade.encoder.pairs import TokenPairs
+from pyterrier_cascade.training import trainer
 from pyterrier_cascade.training.trainer import LabelledPairs
 from tests.training.questions import DEV, QUICK, TRAIN, assert_same, weights
 
@@ -233,3 +238,75 @@ def test_both_phases_of_dc_bert_and_both_steps_of_tanda_are_in_bf16(tiny_bert, m
     ranker = CrossEncoder.from_pretrained(tiny_bert, training=dataclasses.replace(QUICK, precision="bf16"))
     Tanda(ranker, TRAIN[:6], transfer_epochs=1, adapt_epochs=1).fit_candidates(TRAIN[6:12], DEV[:6])
     assert len(seen) > of_dc_bert and set(seen) == {torch.bfloat16}
+
+
+@pytest.fixture
+def two_gpus(monkeypatch):
+    """Lets torch, and with it Hugging Face's libraries, find two GPUs; the numbers of the current one in turn."""
+    current = [0]
+
+    @contextlib.contextmanager
+    def device(one):
+        before = current[-1]
+        current.append(one.index if one.index is not None else before)
+        yield
+        current.append(before)
+
+    def set_device(one):
+        current.append(torch.device(one).index)
+
+    for name, value in {
+        "is_available": lambda: True,
+        "device_count": lambda: 2,
+        "current_device": lambda: current[-1],
+        "set_device": set_device,
+        "device": device,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, value)
+    monkeypatch.setattr("accelerate.state.check_cuda_p2p_ib_support", lambda: True)
+    yield current
+    AcceleratorState._reset_state(reset_partial_state=True)
+
+
+@pytest.mark.parametrize(("device", "number"), [("cuda:1", 1), ("cuda:0", 0), ("cuda", 0)])
+def test_one_process_trains_on_one_gpu(two_gpus, device, number):
+    """Hugging Face's Trainer would take the first GPU, and divide the batches among both."""
+    with trainer._current(torch.device(device)) as chosen:
+        made = trainer._arguments(Training(), "fp16", chosen, 10, False)
+        assert two_gpus[-1] == number
+    assert two_gpus[-1] == 0
+    assert (made.device, made.n_gpu, made.world_size) == (torch.device("cuda", number), 1, 1)
+    assert made.parallel_mode.value == "not_parallel"
+    assert PartialState().device == torch.device("cuda", number)
+    assert (made.fp16, made.bf16, made.dataloader_pin_memory) == (True, False, True)
+    assert made.accelerator_config.non_blocking
+
+
+def test_a_cpu_beside_gpus_trains_alone(two_gpus):
+    made = trainer._arguments(Training(), "fp32", torch.device("cpu"), 10, False)
+    assert (made.device.type, made.n_gpu, made.dataloader_pin_memory, two_gpus) == ("cpu", 0, False, [0])
+    assert PartialState().device.type == "cpu"
+
+
+def test_only_the_device_of_the_training_keeps_its_random_state(two_gpus, monkeypatch):
+    asked = []
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: asked.append(("read", device)))
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, device: asked.append(("set", device)))
+    for name in ("cpu", "mps", "cuda:1"):
+        with trainer._own_random_state(torch.device(name)):
+            pass
+    assert asked == [("read", torch.device("cuda:1")), ("set", torch.device("cuda:1"))]
+
+
+def test_weights_that_learn_in_fp16_are_measured_in_fp32(tiny_bert, monkeypatch):
+    """A CPU has no fp16 training; its scaling of the loss is a GPU's."""
+    seen, monkeypatched = [], trainer._arguments
+    monkeypatch.setattr(trainer, "training_precision", lambda name, device: name)
+    monkeypatch.setattr(
+        trainer, "_arguments", lambda settings, precision, *more: monkeypatched(settings, "fp32", *more)
+    )
+    get = Executors.get
+    monkeypatch.setattr(Executors, "get", lambda self, *given: seen.append(given[:2]) or get(self, *given))
+    training = dataclasses.replace(QUICK, precision="fp16", epochs=1)
+    CrossEncoder.from_pretrained(tiny_bert, training=training).fit_candidates(TRAIN[:20], DEV[:20])
+    assert seen == [("torch", "fp32")]
