@@ -1,5 +1,7 @@
 """The base of rankers that read query and document together: texts, tokens, engine, calibration."""
 
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -7,10 +9,12 @@ import pandas as pd
 
 from pyterrier_cascade import frames
 from pyterrier_cascade.checks import is_count
+from pyterrier_cascade.encoder.device import device_of
 from pyterrier_cascade.encoder.executors import check_engine, computed_precision
 from pyterrier_cascade.encoder.openvino_executor import CALIBRATED, CALIBRATION
 from pyterrier_cascade.encoder.pairs import TokenPairs, fitting, tokenize
 from pyterrier_cascade.encoder.torch_executor import TorchExecutor
+from pyterrier_cascade.encoder.workers import ahead
 from pyterrier_cascade.identity import combined, of_arrays
 from pyterrier_cascade.ranker import NeuralRanker
 
@@ -20,12 +24,15 @@ if TYPE_CHECKING:
 ROWS = 4_096
 """The candidates that are tokenised and scored together: many of each length, and still a bounded memory."""
 
+ROWS_AHEAD = 1_024
+"""The candidates that are tokenised together while a GPU computes those before them."""
+
 
 class PairRanker(NeuralRanker):
     """A ranker whose model has ``executors``: an encoder over pairs of query and document, with heads.
 
-    A subclass takes ``max_length``, ``passages``, ``engine``, ``precision``, ``device`` and ``token_budget`` and checks
-    them by :meth:`check_settings`.
+    A subclass takes ``max_length``, ``passages``, ``engine``, ``precision``, ``device``, ``token_budget`` and
+    ``torch_compile`` and checks them by :meth:`check_settings`.
     """
 
     max_length: int | None
@@ -34,11 +41,12 @@ class PairRanker(NeuralRanker):
     precision: str
     device: str | None
     token_budget: int | None
+    torch_compile: bool
     verbose: bool
 
     def check_settings(self) -> None:
         """Raises where a setting that all these rankers have is invalid."""
-        check_engine(self.engine, self.precision, self.device)
+        check_engine(self.engine, self.precision, self.device, self.torch_compile)
         if self.max_length is not None and not is_count(self.max_length, least=8):
             raise ValueError(f"max_length={self.max_length!r} leaves no room for a query and a document; use 8 or more")
         if self.token_budget is not None and not is_count(self.token_budget):
@@ -111,6 +119,19 @@ class PairRanker(NeuralRanker):
             tokenizer = self.model.loaded.tokenizer
             return tokenize(tokenizer, queries, texts, max_length=self._limit(), passages=passages)
 
+    def _inputs(self, queries: list[str], texts: list[str]) -> TokenPairs:
+        """Returns pairs as the inputs that are scored; a long document may be several."""
+        return self._tokenize(queries, texts, self.passages != "first")
+
+    @property
+    def _works_ahead(self) -> bool:
+        """Whether a thread tokenises the next candidates while these are computed; a CPU has no core to spare."""
+        return self.engine == "torch" and device_of(self.device).type != "cpu"
+
+    def _ahead(self, work: Callable, parts: Sequence[slice]) -> contextlib.AbstractContextManager[Iterator]:
+        """Returns a context manager that opens the results of some work on each part, made ahead where it pays."""
+        return ahead(work, parts) if self._works_ahead else contextlib.nullcontext(map(work, parts))
+
     def _executor(self, engine: str, precision: str, pairs: TokenPairs) -> TorchExecutor:
         cache = self.model.cache("openvino")
-        return self.model.loaded.executors.get(engine, precision, self.device, pairs, cache)
+        return self.model.loaded.executors.get(engine, precision, self.device, pairs, cache, self.torch_compile)

@@ -20,8 +20,8 @@ ENGINES = {"torch": tuple(DTYPES), "openvino": (*DTYPES, *CALIBRATED)}
 """The precisions of each engine."""
 
 
-def check_engine(engine: str, precision: str, device: str | None) -> None:
-    """Raises if an engine is unknown or not installed, or if it does not have the precision or the device."""
+def check_engine(engine: str, precision: str, device: str | None, torch_compile: bool = False) -> None:
+    """Raises if an engine is unknown or not installed, or if it does not have the precision or another setting."""
     check_choices(engine=(engine, ENGINES))
     check_device(device)
     if precision not in ENGINES[engine]:
@@ -29,6 +29,10 @@ def check_engine(engine: str, precision: str, device: str | None) -> None:
         hint = f" ({precision} needs engine={others[0]!r})" if others else ""
         raise ValueError(
             f"precision must be one of {', '.join(ENGINES[engine])} with engine={engine!r}, not {precision!r}{hint}"
+        )
+    if not isinstance(torch_compile, bool) or (torch_compile and engine != "torch"):
+        raise ValueError(
+            f"torch_compile={torch_compile!r} with engine={engine!r}: give True with engine='torch', or False"
         )
     if engine == "openvino":
         if device not in (None, "cpu"):
@@ -72,7 +76,13 @@ class Executors:
             self._made.forget(lambda key: key[1] in CALIBRATED)
 
     def get(
-        self, engine: str, precision: str, device: str | None, pairs: TokenPairs, cache: Path | None = None
+        self,
+        engine: str,
+        precision: str,
+        device: str | None,
+        pairs: TokenPairs,
+        cache: Path | None = None,
+        torch_compile: bool = False,
     ) -> TorchExecutor | OpenVINOExecutor:
         """Returns the executor of an engine in a precision.
 
@@ -82,15 +92,16 @@ class Executors:
             device: The device on which torch computes; None chooses one.
             pairs: The inputs to score. int8 is calibrated on them, unless it was calibrated before.
             cache: The folder for converted graphs, or None to keep none.
+            torch_compile: Whether torch compiles the layers.
         """
         where = device_of(device)
 
         def make() -> TorchExecutor | OpenVINOExecutor:
             if engine == "torch":
-                return TorchExecutor(self.encoder, self.heads, where, precision)
+                return TorchExecutor(self.encoder, self.heads, where, precision, torch_compile)
             return OpenVINOExecutor(self.encoder, self.heads, precision, cache, self.calibration)
 
         with self._lock:
             if precision in CALIBRATED and self.calibration is None:
                 self.calibrate(pairs)
-            return self._made.get((engine, precision, where), make)
+            return self._made.get((engine, precision, where, torch_compile), make)

@@ -6,11 +6,12 @@ import numpy as np
 import torch
 from torch import nn
 
+from pyterrier_cascade.encoder.compiled import compile_now, compiled
 from pyterrier_cascade.encoder.executor import Executor, Span
 from pyterrier_cascade.encoder.families import Weights, take_apart
 from pyterrier_cascade.encoder.heads import Head
 from pyterrier_cascade.encoder.layout import Packed, Padded
-from pyterrier_cascade.encoder.linear import linear_for, with_linears
+from pyterrier_cascade.encoder.linear import Linear, linear_for, with_linears
 from pyterrier_cascade.encoder.workers import calling_thread, workers
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -25,15 +26,24 @@ class TorchExecutor(Executor):
         heads: The heads, in order of their layers; the executor computes with copies of them.
         device: The device to compute on.
         precision: The precision of weights and states, ``fp32`` or ``bf16``; heads compute in fp32.
+        torch_compile: Whether torch compiles the layers.
 
     Attributes:
         encoder: The encoder, taken apart.
         merge: Inputs of a chunk attend together if the shortest has at least this share of the longest one's tokens.
     """
 
-    def __init__(self, encoder: nn.Module, heads: Sequence[Head], device: torch.device, precision: str = "fp32"):
+    def __init__(
+        self,
+        encoder: nn.Module,
+        heads: Sequence[Head],
+        device: torch.device,
+        precision: str = "fp32",
+        torch_compile: bool = False,
+    ):
         self.device, self.dtype = device, DTYPES[precision]
-        self.encoder = take_apart(encoder, Weights(device, self.dtype, linear_for(device, self.dtype)))
+        linear = Linear if torch_compile else linear_for(device, self.dtype)
+        self.encoder = take_apart(encoder, Weights(device, self.dtype, linear))
         self.embeddings, self.width = self.encoder.embeddings, self.encoder.width
         on_cpu = device.type == "cpu"
         self.budget, self.padding = (512, None) if on_cpu else (65_536, 0.08)
@@ -43,7 +53,11 @@ class TorchExecutor(Executor):
         self.heads = [head.to(device) for head in heads]
         for head in self.heads:
             with_linears(head.module, linear_for(device, torch.float32))
+        if torch_compile:
+            self.encoder = compiled(self.encoder)
         self._spans = [Span(self.encoder, self.heads, number) for number in range(len(heads))]
+        if torch_compile:
+            compile_now(self)
 
     def layout(self, lengths: np.ndarray) -> Packed | Padded:
         """Returns the layout of a chunk of inputs of some lengths, ``(n,)``, ascending."""
