@@ -41,6 +41,7 @@ class FixedCascade(EarlyExitRanker):
     """Does everything that a cascade at alpha=.4 does, except scoring."""
 
     text_field, head_layers, full_layers, weights, reuses_encodings = "text", (4, 6, 8, 10, 12), 12, "none", True
+    computed_precision = "fp32"
 
     def __init__(self, scores):
         self.scores, self.policy = scores, Policy(alpha=0.4)

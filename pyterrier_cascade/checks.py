@@ -11,6 +11,8 @@ from collections.abc import Collection, Iterable, Sequence
 from numbers import Integral, Real
 from typing import Any
 
+import numpy as np
+
 
 def check_choices(**choices: tuple[object, Collection[str]]) -> None:
     """Raises unless each value is among the known ones; ``name=(value, known)``."""
@@ -103,6 +105,25 @@ def is_number(value: object, least: float = -math.inf, most: float = math.inf, a
     number = isinstance(value, Real) and not isinstance(value, bool)
     # A comparison with infinity, because math.isfinite fails for whole numbers that no float can hold.
     return number and bool(-math.inf < value < math.inf and least <= value <= most and value > above)
+
+
+def check_scores(scores: np.ndarray, name: str, precision: str) -> None:
+    """Raises where scores are NaN or infinite; in fp16 they are so where a model needs numbers above 65,504.
+
+    Args:
+        scores: The scores, of any shape.
+        name: Their name in the error, such as ``"scores after layer 4"``.
+        precision: The precision that they were computed in.
+    """
+    n_broken = int(scores.size - np.isfinite(scores).sum())
+    if n_broken:
+        reason = "the model's weights are broken (a diverged training?)"
+        if precision == "fp16":
+            reason = (
+                "fp16 holds no number above 65,504, and some models need larger ones: use precision='bf16' or 'fp32'; "
+                f"if that changes nothing, {reason}"
+            )
+        raise ValueError(f"{n_broken} of {scores.size} {name} are NaN or infinite; {reason}")
 
 
 def listed(names: Sequence[object], noun: str) -> str:

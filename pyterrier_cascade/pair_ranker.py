@@ -84,6 +84,11 @@ class PairRanker(NeuralRanker):
             return ""
         return of_arrays([given.lengths, *given.columns.values()])
 
+    @property
+    def computed_precision(self) -> str:
+        """The precision that scores are computed in on this machine, whatever the user calls it."""
+        return computed_precision(self.engine, self.precision, self.device)
+
     def reading(self):
         """Returns the settings that decide which part of a text the model reads, with the length that holds."""
         return super().reading() | {"max_length": self._limit(), "passages": self.passages}
@@ -94,7 +99,7 @@ class PairRanker(NeuralRanker):
             self.model.fingerprint,
             self.reading(),
             self.engine,
-            computed_precision(self.engine, self.precision),
+            self.computed_precision,
             self.calibrated_on(),
         )
 

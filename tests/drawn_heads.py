@@ -11,6 +11,7 @@ class DrawnHeads(EarlyExitRanker):
     """Heads of an encoder of 12 layers whose scores are drawn at random."""
 
     text_field, head_layers, full_layers, weights = "text", (4, 6, 8, 10, 12), 12, "none"
+    computed_precision = "fp32"
 
     def __init__(self, reuses_encodings=True, **policy):
         self.reuses_encodings, self.policy = reuses_encodings, Policy(**policy)

@@ -84,3 +84,17 @@ def test_short_values_are_shown_whole():
         checks.listed(["d" * 1_000, "e"], "docno").endswith(", 'e')")
         and len(checks.listed(["d" * 1_000, "e"], "docno")) < 120
     )
+
+
+def test_scores_that_are_no_numbers():
+    checks.check_scores(np.array([[1.0, -1e30]]), "scores", "fp16")
+    broken, weights = np.array([1.0, np.nan, np.inf, -np.inf]), "the model's weights are broken (a diverged training?)"
+    for precision in ("fp32", "bf16"):
+        with pytest.raises(ValueError, match=re.escape(f"3 of 4 scores after layer 2 are NaN or infinite; {weights}")):
+            checks.check_scores(broken, "scores after layer 2", precision)
+    message = (
+        "3 of 4 scores are NaN or infinite; fp16 holds no number above 65,504, and some models need larger ones: use "
+        f"precision='bf16' or 'fp32'; if that changes nothing, {weights}"
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        checks.check_scores(broken, "scores", "fp16")

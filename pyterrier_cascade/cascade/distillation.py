@@ -20,11 +20,12 @@ from pyterrier_cascade.cascade.loading import check_heads, check_last, place_hea
 from pyterrier_cascade.cascade.model import CascadeModel, fresh_head
 from pyterrier_cascade.cascade.placement import cheapest_layers
 from pyterrier_cascade.early_exit.groups import slabs
+from pyterrier_cascade.encoder.device import device_of, scoring_precision
 from pyterrier_cascade.encoder.engine import read
 from pyterrier_cascade.encoder.executors import Executors
 from pyterrier_cascade.encoder.heads import Head
+from pyterrier_cascade.encoder.openvino_executor import CALIBRATED
 from pyterrier_cascade.encoder.pretrained import fixed_seed
-from pyterrier_cascade.encoder.torch_executor import DTYPES
 from pyterrier_cascade.encoder.workers import workers
 from pyterrier_cascade.forks import cached_property
 from pyterrier_cascade.identity import combined, deciding_fields, of_weights
@@ -228,13 +229,18 @@ def _reading(ranker: "Cascade", layers: tuple[int, ...]) -> str:
     weights = module.state_dict().items()
     fixed = of_weights({name: tensor for name, tensor in weights if not name.startswith(("heads.", "seen_queries"))})
     fields, tokenizer = deciding_fields(module.encoder.config), ranker.model.loaded.tokenizer_identity
-    return combined(fixed, fields, tokenizer, layers, ranker.precision, ranker._limit())
+    return combined(fixed, fields, tokenizer, layers, _precision(ranker), ranker._limit())
+
+
+def _precision(ranker: "Cascade") -> str:
+    """Returns the precision that torch reads the states in."""
+    name = "fp32" if ranker.precision in CALIBRATED else ranker.precision
+    return scoring_precision(name, device_of(ranker.device))
 
 
 def _reader(ranker: "Cascade", layers: tuple[int, ...]):
     """Returns an executor whose heads return the pooled states of layers."""
     model = ranker.model.loaded
-    precision = ranker.precision if ranker.precision in DTYPES else "fp32"
     heads = [Head(layer, "mean_cls", nn.Identity()) for layer in layers]
     executors = Executors(model.module.base_model, heads)
-    return executors.get("torch", precision, ranker.device, None)
+    return executors.get("torch", _precision(ranker), ranker.device, None)

@@ -63,7 +63,8 @@ class Cascade(EarlyExitRanker, PairRanker):
             cut off), or by the ``"max"`` or ``"mean"`` of the scores of all its passages, which go on or leave
             together.
         engine: ``"torch"``, or ``"openvino"`` (extra ``openvino``) for the most speed on a CPU.
-        precision: ``"fp32"``, ``"bf16"`` (where the hardware has it), or with OpenVINO ``"int8"`` and ``"mixed"``.
+        precision: ``"auto"`` is bf16 on GPUs that have it, fp16 on other GPUs, and fp32 on a CPU. Or ``"fp32"``,
+            ``"bf16"`` (where the hardware has it), ``"fp16"`` (on GPUs), or with OpenVINO ``"int8"`` and ``"mixed"``.
         device: For example ``"cpu"`` or ``"cuda:0"``; by default a GPU where there is one.
         token_budget: The most tokens computed at once by one core or GPU; by default what suits the device.
         torch_compile: Whether torch compiles the layers, once for all lengths, in about half a minute at the first use.
@@ -84,8 +85,9 @@ class Cascade(EarlyExitRanker, PairRanker):
     """
 
     reuses_encodings = True
-    # EarlyExitRanker, the first base, leaves it open.
+    # EarlyExitRanker, the first base, leaves them open.
     fingerprint = PairRanker.fingerprint
+    computed_precision = PairRanker.computed_precision
 
     def __init__(
         self,
@@ -94,7 +96,7 @@ class Cascade(EarlyExitRanker, PairRanker):
         max_length: int | None = None,
         passages: str = "first",
         engine: str = "torch",
-        precision: str = "fp32",
+        precision: str = "auto",
         device: str | None = None,
         token_budget: int | None = None,
         torch_compile: bool = False,
@@ -294,7 +296,7 @@ class Cascade(EarlyExitRanker, PairRanker):
         sizes, begun_at = np.empty((2, len(rows)), dtype=np.int64), np.zeros(len(rows), dtype=np.int64)
         executor_for = functools.partial(self._executor, self.engine, self.precision)
         handover = handover or Handover()
-        handover.open((self.engine, self.precision, self._limit(), self.passages), executor_for)
+        handover.open((self.engine, self.computed_precision, self._limit(), self.passages), executor_for)
         in_turn = (prune and len(stops) > 1) or not handover.is_empty
         parts = slabs(groups, ROWS_AHEAD if self._works_ahead else ROWS)
         with (

@@ -36,7 +36,8 @@ class CrossEncoder(PairRanker):
         passages: How a document longer than the limit is scored: by its ``"first"`` passage (the rest is cut off), or
             by the ``"max"`` or ``"mean"`` of the scores of all its passages.
         engine: ``"torch"``, or ``"openvino"`` (extra ``openvino``) for the most speed on a CPU.
-        precision: ``"fp32"``, ``"bf16"`` (where the hardware has it), or with OpenVINO ``"int8"`` and ``"mixed"``,
+        precision: ``"auto"`` is bf16 on GPUs that have it, fp16 on other GPUs, and fp32 on a CPU. Or ``"fp32"``,
+            ``"bf16"`` (where the hardware has it), ``"fp16"`` (on GPUs), or with OpenVINO ``"int8"`` and ``"mixed"``,
             which spares the most sensitive third of the weights. These two are calibrated on the first candidates
             scored, unless :meth:`calibrate` was called.
         device: For example ``"cpu"`` or ``"cuda:0"``; by default a GPU where there is one.
@@ -55,7 +56,7 @@ class CrossEncoder(PairRanker):
         max_length: int | None = None,
         passages: str = "first",
         engine: str = "torch",
-        precision: str = "fp32",
+        precision: str = "auto",
         device: str | None = None,
         token_budget: int | None = None,
         torch_compile: bool = False,

@@ -151,6 +151,11 @@ class SequentialReranker(Saved, EarlyExitRanker, pt.Estimator):
         """The least label that counts as relevant in training and development data."""
         return self.models[-1].relevant_from
 
+    @property
+    def computed_precision(self) -> str:
+        """The precision that scores are computed in on this machine; several where the models have different ones."""
+        return ", ".join(dict.fromkeys(model.computed_precision for model in self.models))
+
     def fingerprint(self) -> str:
         """Returns a hash of everything that scores depend on: all models, and their settings."""
         return combined([model.fingerprint() for model in self.models])
@@ -169,10 +174,7 @@ class SequentialReranker(Saved, EarlyExitRanker, pt.Estimator):
         models, sizes = dict(zip(self.head_layers, self.models, strict=True)), np.empty((2, len(rows)))
 
         def scores_of(number: int, alive: np.ndarray) -> np.ndarray:
-            layer = plan.layers[number]
-            found, *n_inputs_and_tokens = models[layer].relevance(frame.iloc[rows[alive]])
-            if np.isnan(found).any():
-                raise ValueError(f"scores of the model of {layer} layers are NaN; its weights are broken")
+            found, *n_inputs_and_tokens = models[plan.layers[number]].relevance(frame.iloc[rows[alive]])
             if number == 0:
                 sizes[:, alive] = n_inputs_and_tokens
             return found

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyterrier_cascade.checks import is_count
-from pyterrier_cascade.dcbert.settings import PARTS, PRECISIONS
+from pyterrier_cascade.dcbert.settings import PARTS
+from pyterrier_cascade.encoder.device import DTYPES
 from pyterrier_cascade.encoder.passages import PASSAGES
 from pyterrier_cascade.forks import cached_property
 from pyterrier_cascade.store.encoding import Encode
@@ -26,7 +27,7 @@ SETTINGS = {
     "query_length": lambda value: value is None or is_count(value),
     "document_length": lambda value: value is None or is_count(value),
     "passages": lambda value: isinstance(value, str) and value in PASSAGES,
-    "precision": lambda value: isinstance(value, str) and value in PRECISIONS,
+    "precision": lambda value: isinstance(value, str) and value in DTYPES,
 }
 """The settings of a DC-BERT that a cache keeps, each with the check of its value."""
 

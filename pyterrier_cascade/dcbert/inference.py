@@ -1,5 +1,7 @@
 """A DC-BERT in memory: texts to states, states to scores."""
 
+import copy
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -94,7 +96,7 @@ class DCBertModel(LoadedModel):
         Args:
             side: ``"question"`` or ``"document"``.
             device: Where to compute.
-            precision: ``"fp32"`` or ``"bf16"``.
+            precision: ``"fp32"``, ``"bf16"`` or ``"fp16"``.
         """
         module = self.module.encoder_of(side)
         return self._from_weights.get((id(module), device, precision), lambda: TextEncoder(module, device, precision))
@@ -141,12 +143,23 @@ class DCBertModel(LoadedModel):
 def _scorer(joint: nn.Module, device: torch.device) -> Scorer:
     if isinstance(joint, JointLayers):
         make = linear_for(device, torch.float32)
-        layers = joint.family.layers(joint.encoder, Weights(device, torch.float32, make))
+        layers = joint.family.layers(joint.encoder, Weights(device, torch.float32, make, together=device.type != "cpu"))
         interaction = Interaction(layers, joint.positions.weight, joint.types.weight, joint.head, device)
         if joint.late is None:
             return interaction.score
-        weight = LATE_SCALE * joint.late.item()
-        return lambda question, found: interaction.score(question, found) + weight * late.score(question, found)
+        weight, compared = LATE_SCALE * joint.late.item(), late.scorer(device)
+
+        def with_late(question: torch.Tensor, found) -> torch.Tensor:
+            if device.type != "cpu":
+                # Both read the documents, which are uploaded once.
+                found = dataclasses.replace(found, states=tensor(found.states, device))
+            return interaction.score(question, found) + weight * compared(question, found)
+
+        return with_late
+
+    if device.type != "cpu":
+        # The user's own module stays where it is.
+        joint = copy.deepcopy(joint).to(device)
 
     @torch.inference_mode()
     def score(question: torch.Tensor, documents) -> torch.Tensor:
@@ -156,6 +169,6 @@ def _scorer(joint: nn.Module, device: torch.device) -> Scorer:
             states = states * tensor(documents.scales, device)[:, None].float()
         asked = Encoded(question.to(device), torch.tensor([len(question)], device=device))
         numbers = torch.arange(len(lengths), device=device)
-        return joint.to(device)(asked, Encoded(states, lengths), torch.zeros_like(numbers), numbers).cpu()
+        return joint(asked, Encoded(states, lengths), torch.zeros_like(numbers), numbers).cpu()
 
     return score

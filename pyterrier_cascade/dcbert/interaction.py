@@ -10,9 +10,13 @@ import numpy as np
 import torch
 from torch import nn
 
+from pyterrier_cascade.encoder.chunks import ANY_SIZE, chunks
+from pyterrier_cascade.encoder.device import uploaded
+from pyterrier_cascade.encoder.jagged import Jagged
 from pyterrier_cascade.encoder.layers import PostNormLayer
-from pyterrier_cascade.encoder.layout import Packed, Padded
+from pyterrier_cascade.encoder.layout import Packed
 from pyterrier_cascade.encoder.linear import linear_for, with_linears
+from pyterrier_cascade.encoder.torch_executor import GPU_BUDGET
 
 SLAB = 128
 """How many documents go together through the steps after the last attention. Other steps take one or a chunk."""
@@ -52,8 +56,8 @@ class Interaction:
         self.positions, self.types = (table.detach().to(self.device, torch.float32) for table in (positions, types))
         *self.layers, last = layers
         self.last = LastLayer(last)
-        # The tokens of a chunk: few enough for the cache of a CPU, many enough to keep a GPU busy.
-        self.chunk = 512 if self.device.type == "cpu" else 65_536
+        # The tokens of a chunk: few enough for the cache of a CPU.
+        self.chunk = 512
         # The same choice as in the executor: a mask costs less than more products, but in bf16 only.
         self.merge = 0.75 if self.last.dtype == torch.bfloat16 else 1.0
         classifier = copy.deepcopy(classifier).to(self.device).eval()
@@ -69,6 +73,8 @@ class Interaction:
                 ``scales (n_tokens,)``; and ``lengths (n_docs,)``.
         """
         pairs = PairInputs(question, documents, self.positions, self.types)
+        if self.device.type != "cpu":
+            return self._score_together(pairs)
         attend = self._after_layers if self.layers else self._at_once
         scores = torch.empty(len(pairs.lengths))
         # In the order of length, because pairs of equal length attend side by side in full layers.
@@ -97,7 +103,7 @@ class Interaction:
 
     def _after_layers_of_chunk(self, pairs: "PairInputs", rows: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
         lengths = pairs.lengths[rows]
-        layout = Packed(lengths, self.merge) if self.device.type == "cpu" else Padded.of(lengths, self.device)
+        layout = Packed(lengths, self.merge)
         hidden = layout.spread(pairs.all(rows).to(self.last.dtype))
         for layer in self.layers:
             hidden = layer(hidden, layout)
@@ -105,6 +111,27 @@ class Interaction:
         asking = torch.stack([tokens[[0, len(pairs.question)]] for tokens in inputs])
         asked = self.last.asked(asking.flatten(0, 1)).unflatten(0, (-1, 2)).flatten(1, 2)
         return asking, self.last.context(asked, inputs)
+
+    def _score_together(self, pairs: "PairInputs") -> torch.Tensor:
+        """Returns the relevance of each document, ``(n_docs,)``: on a GPU an operation takes many documents."""
+        together, found = pairs.on_device(), []
+        # Half of a block may be pads: more chunks would take longer than pads.
+        parts = chunks(pairs.lengths, GPU_BUDGET, padding=ANY_SIZE)
+        for rows in parts:
+            layout = Jagged(pairs.lengths[rows], self.device, self.last.dtype, varlen=False)
+            hidden = pairs.flat(together, rows, layout).to(self.last.dtype)
+            for layer in self.layers:
+                hidden = layer(hidden, layout)
+            firsts = torch.stack([layout.starts, layout.starts + len(pairs.question)], 1).flatten()
+            asking = hidden.index_select(0, firsts)
+            asked = self.last.asked(asking).unflatten(0, (-1, 2)).flatten(1, 2)
+            context = self.last.context_of_block(asked, layout.block(hidden), layout.pads)
+            outputs = self.last.outputs(asking.unflatten(0, (-1, 2)), context)
+            found.append(self.classifier(*outputs.float().unbind(1)))
+        scores = torch.empty(len(pairs.lengths))
+        if found:
+            scores[torch.from_numpy(np.concatenate(parts))] = torch.cat(found).cpu()
+        return scores
 
 
 class PairInputs:
@@ -143,6 +170,28 @@ class PairInputs:
         if self._scales is not None:
             states *= tensor(self._scales[places]).to(states)[:, None]
         return states + self._added[0]
+
+    def on_device(self) -> torch.Tensor:
+        """Returns the question's inputs and behind them all documents' states, on the device of the positions."""
+        states = uploaded(tensor(self._states), self.question.device).to(self.question)
+        if self._scales is not None:
+            states = states * uploaded(tensor(self._scales), states.device).to(states)[:, None]
+        return torch.cat([self.question, states])
+
+    def flat(self, together: torch.Tensor, rows: np.ndarray, layout: Jagged) -> torch.Tensor:
+        """Returns some inputs end to end, ``(n_tokens, width)``.
+
+        Args:
+            together: What :meth:`on_device` returned.
+            rows: The numbers of the inputs.
+            layout: Their layout.
+        """
+        n, place = len(self.question), layout.positions
+        starts = uploaded(self._starts[rows], together.device).index_select(0, layout.owners)
+        source = torch.where(place < n, place, place + starts)
+        # Those of the question are in it already.
+        added = torch.cat([torch.zeros_like(self.question), self._added])
+        return together.index_select(0, source) + added.index_select(0, place)
 
     def each(self, rows: np.ndarray) -> Iterator[torch.Tensor]:
         """Yields some inputs one by one, ``(length, width)``; each overwrites the one before in memory."""
@@ -208,6 +257,18 @@ class LastLayer:
             torch.mm(weights, tokens, out=into)
         return context
 
+    def context_of_block(self, asked: torch.Tensor, block: torch.Tensor, pads: torch.Tensor | None) -> torch.Tensor:
+        """Returns the weighted sums of each input's tokens, shaped like ``asked``.
+
+        Args:
+            asked: The queries for each input, ``(n, n_asked, width)``.
+            block: The inputs, ``(n, longest, width)``.
+            pads: What hides pads, ``(n, 1, 1, longest)``, or None.
+        """
+        weights = torch.bmm(asked, block.transpose(1, 2)).float()
+        weights = weights if pads is None else weights + pads[:, 0]
+        return torch.bmm(weights.softmax(-1).to(self.dtype), block)
+
     def outputs(self, rows: torch.Tensor, context: torch.Tensor) -> torch.Tensor:
         """Returns the layer's outputs at some rows of each input, ``(n, n_rows, width)``.
 
@@ -253,4 +314,4 @@ def tensor(values: np.ndarray | torch.Tensor, device: torch.device | None = None
     if not isinstance(values, torch.Tensor):
         # torch warns about arrays that are read-only.
         values = torch.from_numpy(values if values.flags.writeable else values.copy())
-    return values if device is None else values.to(device)
+    return values if device is None else uploaded(values, device)

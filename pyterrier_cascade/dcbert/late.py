@@ -1,7 +1,8 @@
 """Late interaction over cached states: each token of the question takes its best cosine in the document."""
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,6 +18,11 @@ GROUP = 65_536
 """How many document tokens' cosines are kept at once, unless a document has more."""
 
 _linear_for = functools.cache(linear_for)
+
+
+def scorer(device: torch.device) -> Callable[[torch.Tensor, Any], torch.Tensor]:
+    """Returns :func:`score` for questions of any device, computed on one device."""
+    return lambda question, documents: score(tensor(question, device), documents)
 
 
 @torch.inference_mode()
@@ -51,13 +57,20 @@ def score(question: torch.Tensor, documents, specials: bool = True) -> torch.Ten
 def _cosines(compare: torch.nn.Module, states) -> np.ndarray:
     """Returns the cosines of document tokens with the question's, ``(n_tokens, n_question_tokens)``."""
     device = compare.weight.device
-    slab, found = torch.zeros(SLAB, states.shape[1], device=device), []
+    if device.type != "cpu":
+        # A GPU takes any number of rows.
+        rows = tensor(states, device).float()
+        return (compare(rows) / _norms(rows)).cpu().numpy()
+    slab, found = torch.zeros(SLAB, states.shape[1]), []
     for start in range(0, len(states), SLAB):
         part = tensor(states[start : start + SLAB])
         slab[: len(part)] = part
-        norms = torch.linalg.vector_norm(slab, dim=1, keepdim=True).clamp_min_(1e-12)
-        found.append((compare(slab) / norms)[: len(part)])
-    return torch.cat(found).cpu().numpy()
+        found.append((compare(slab) / _norms(slab))[: len(part)])
+    return torch.cat(found).numpy()
+
+
+def _norms(rows: torch.Tensor) -> torch.Tensor:
+    return torch.linalg.vector_norm(rows, dim=1, keepdim=True).clamp_min_(1e-12)
 
 
 def _groups(lengths: np.ndarray) -> Iterator[slice]:

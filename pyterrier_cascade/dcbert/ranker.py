@@ -18,8 +18,8 @@ from pyterrier_cascade.dcbert.cache import DocumentCache
 from pyterrier_cascade.dcbert.inference import Scorer
 from pyterrier_cascade.dcbert.loading import check_parts, load
 from pyterrier_cascade.dcbert.scoring import DocumentStates, PairScores, score_candidates
-from pyterrier_cascade.dcbert.settings import PRECISIONS, DCBertTraining
-from pyterrier_cascade.encoder.device import check_device, device_of
+from pyterrier_cascade.dcbert.settings import DCBertTraining
+from pyterrier_cascade.encoder.device import PRECISIONS, check_device, device_of, scoring_precision
 from pyterrier_cascade.encoder.pairs import TokenPairs, tokenize_texts
 from pyterrier_cascade.encoder.passages import PASSAGES
 from pyterrier_cascade.encoder.texts import TextEncoder
@@ -56,7 +56,9 @@ class DCBERT(NeuralRanker):
         document_length: The most tokens of a passage; unless given, all positions that the query leaves, but at most
             512 and the tokenizer's own number.
         device: For example ``"cpu"`` or ``"cuda:0"``; by default a GPU where there is one.
-        precision: The precision of the encoders, ``"fp32"`` or ``"bf16"``; the interaction is computed in fp32.
+        precision: The precision of the encoders: ``"auto"`` is bf16 on GPUs that have it, fp16 on other GPUs, and fp32
+            on a CPU. Or ``"fp32"``, ``"bf16"`` (where the hardware has it), or ``"fp16"``, in place of which a CPU
+            computes in fp32, so that it reads the caches of GPUs. The interaction is computed in fp32.
         verbose: Whether to show progress.
         text_field: The column with the document's text.
         training: How :meth:`fit` trains.
@@ -71,7 +73,7 @@ class DCBERT(NeuralRanker):
         query_length: int | None = None,
         document_length: int | None = None,
         device: str | None = None,
-        precision: str = "fp32",
+        precision: str = "auto",
         verbose: bool = False,
         text_field: str = "text",
         training: DCBertTraining = DCBertTraining(),
@@ -198,9 +200,8 @@ class DCBERT(NeuralRanker):
 
     def scorer(self) -> Scorer:
         """Returns the function that scores the documents of a query."""
-        if self.interaction == "late":
-            return late.score
-        return self.model.loaded.scorer(device_of(self.device))
+        device = device_of(self.device)
+        return late.scorer(device) if self.interaction == "late" else self.model.loaded.scorer(device)
 
     def questions(self, queries: Sequence[str]) -> list[torch.Tensor]:
         """Returns the states of queries, each ``(n_tokens, width)``; equal queries are encoded once."""
@@ -241,12 +242,20 @@ class DCBERT(NeuralRanker):
 
     def text_encoder(self, side: str) -> TextEncoder:
         """Returns the encoder of ``"question"`` or ``"document"``."""
-        return self.model.loaded.encoder(side, device_of(self.device), self.precision)
+        device, precision = device_of(self.device), self.computed_precision
+        if precision == "fp16" and device.type == "cpu":
+            precision = "fp32"
+        return self.model.loaded.encoder(side, device, precision)
+
+    @property
+    def computed_precision(self) -> str:
+        """The precision of the encoders on this machine, whatever the user calls it."""
+        return scoring_precision(self.precision, device_of(self.device)) if self.precision == "auto" else self.precision
 
     def document_fingerprint(self) -> str:
         """Returns a hash of the documents' encoder and of the settings that their states depend on."""
         passages = self.passages != "first"
-        return self.model.loaded.document_fingerprint((self.lengths[1], passages, self.precision))
+        return self.model.loaded.document_fingerprint((self.lengths[1], passages, self.computed_precision))
 
     def encode(self, corpus: Any, path: str | Path, *, dtype: str = "fp16", **options) -> DocumentCache:
         """Encodes a corpus and returns the cache; a cache that was begun at the path is completed.
@@ -273,7 +282,7 @@ class DCBERT(NeuralRanker):
             "query_length": self.query_length,
             "document_length": self.document_length,
             "passages": self.passages,
-            "precision": self.precision,
+            "precision": self.computed_precision,
         }
         options = {"verbose": self.verbose, "text_field": self.text_field} | options
         return DocumentCache.build(path, corpus, Encoding(self), meta=meta, dtype=dtype, **options)

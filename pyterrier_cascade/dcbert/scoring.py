@@ -11,6 +11,7 @@ import pyterrier as pt
 import torch
 
 from pyterrier_cascade import frames
+from pyterrier_cascade.checks import check_scores
 from pyterrier_cascade.encoder.device import device_of
 from pyterrier_cascade.encoder.pairs import runs
 from pyterrier_cascade.encoder.passages import over_passages
@@ -22,6 +23,10 @@ from pyterrier_cascade.store.store import DocumentStore
 
 if TYPE_CHECKING:
     from pyterrier_cascade.dcbert.ranker import DCBERT
+
+
+TOGETHER = 1_024
+"""How many documents of a question go to a GPU at once."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,11 +172,14 @@ def join(
         groups += [(question, some) for some in (rows[stored], rows[~stored]) if len(some)]
     with (workers if device.type == "cpu" else calling_thread)() as pool:
         # A few questions would leave threads idle: their documents are divided.
-        shares = max(1, math.ceil(2 * pool.n_threads / len(groups)))
-        parts = [(one, part) for one, rows in groups for part in np.array_split(rows, min(shares, len(rows)))]
+        on_cpu, least = device.type == "cpu", math.ceil(2 * pool.n_threads / len(groups))
+        shares = [max(1, least if on_cpu else math.ceil(len(rows) / TOGETHER)) for _, rows in groups]
+        each = zip(groups, shares, strict=True)
+        parts = [(one, part) for (one, rows), n in each for part in np.array_split(rows, min(n, len(rows)))]
         # The calling thread lets the disk begin with the next parts while other threads work.
         answered = pool.map(lambda work: work(), (begin(*part) for part in parts))
         for (_, rows), answer in zip(parts, answered, strict=True):
+            check_scores(answer[0], "scores", dcbert.computed_precision)
             values[:, rows] = answer
             progress(len(rows))
 

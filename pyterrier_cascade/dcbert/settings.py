@@ -8,7 +8,6 @@ from pyterrier_cascade.training.settings import Training
 
 LOSSES = ("listwise", "pointwise")
 WATCH = ("MAP", "P@10")
-PRECISIONS = ("fp32", "bf16")
 PARTS = {"variant": str, "joint_layers": int, "lower_layers": int, "tied": bool, "head": str}
 """The parts of a DC-BERT that a bare encoder does not decide, with their types. A cache may name them and no others."""
 

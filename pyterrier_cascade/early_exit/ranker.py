@@ -93,6 +93,11 @@ class EarlyExitRanker(Ranker):
             handover: The states that a stage takes over and leaves; only where :attr:`reuses_encodings`.
         """
 
+    @property
+    @abstractmethod
+    def computed_precision(self) -> str:
+        """The precision that scores are computed in on this machine, whatever the user calls it."""
+
     @abstractmethod
     def fingerprint(self) -> str:
         """Returns a hash of everything that the heads' scores depend on."""

@@ -82,6 +82,7 @@ class Trace(pt.Artifact):
             one.calibrate_if_needed(candidates)
         meta = KIND | {
             "ranker": repr(ranker),
+            "precision": ranker.computed_precision,
             "fingerprint": ranker.fingerprint(),
             "layers": list(ranker.head_layers),
             "full_layers": ranker.full_layers,
@@ -294,6 +295,7 @@ class Trace(pt.Artifact):
             "heads": list(self.layers),
             "layers": self.meta["full_layers"],
             "model": self.meta["ranker"],
+            "precision": self.meta["precision"],
             "fingerprint": self.meta["fingerprint"],
         }
 

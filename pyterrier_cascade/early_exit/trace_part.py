@@ -96,8 +96,6 @@ class PartScorer:
         """Returns the part that a results frame becomes."""
         blocks = frames.Blocks.of(frame)
         found = self.ranker.head_scores(frame, blocks, Policy().resolve(self.ranker.head_layers), prune=False)
-        if np.isnan(found.scores).any():
-            raise ValueError("scores are NaN; the model's weights are broken (a diverged training?)")
         first = frame.iloc[np.unique(blocks.codes, return_index=True)[1]]
         queries = frames.filled(first, "query")[0].tolist()
         return TracePart(

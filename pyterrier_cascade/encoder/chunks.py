@@ -7,6 +7,12 @@ import numpy as np
 SIZES = sorted({factor << shift for shift in range(14) for factor in (1, 3)})
 """The numbers of inputs that a padded chunk may have. They are few, because OpenVINO compiles for each new shape."""
 
+ANY_SIZE = 0.5
+"""The share of pads from which on a chunk is as large as the budget lets it be, with any number of inputs.
+
+Such chunks are those of GPUs, which compute one after the other and compile nothing.
+"""
+
 
 def chunks(lengths: np.ndarray, budget: int, workers: int = 1, padding: float | None = None) -> list[np.ndarray]:
     """Returns chunks of input numbers; inputs of a chunk have similar length, and all workers get equally much work.
@@ -18,7 +24,8 @@ def chunks(lengths: np.ndarray, budget: int, workers: int = 1, padding: float | 
         padding: The largest share of pads in a chunk; None for layouts without pads.
     """
     order = np.argsort(lengths, kind="stable")
-    budget = min(budget, -(-int(lengths.sum()) // workers))
+    if padding is None or padding < ANY_SIZE:
+        budget = min(budget, -(-int(lengths.sum()) // workers))
     cut = _even(lengths[order], budget, workers) if padding is None else _padded(lengths[order], budget, padding)
     return [chunk for chunk in np.split(order, cut) if len(chunk)]
 
@@ -38,7 +45,8 @@ def _padded(lengths: np.ndarray, budget: int, padding: float) -> list[int]:
     tokens, cut, start = np.concatenate([[0], np.cumsum(lengths)]).tolist(), [], 0
     longest = lengths.tolist()
     while start < len(longest):
-        for size in reversed(SIZES[: bisect.bisect_right(SIZES, len(longest) - start)]):
+        most = len(longest) - start
+        for size in reversed(SIZES[: bisect.bisect_right(SIZES, most)] if padding < ANY_SIZE else range(1, most + 1)):
             block = size * longest[start + size - 1]
             if size == 1 or (block <= budget and block * (1 - padding) <= tokens[start + size] - tokens[start]):
                 break

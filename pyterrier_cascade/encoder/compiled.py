@@ -24,12 +24,15 @@ class Outside:
 
     Args:
         layout: The layout.
-        has_rotation: Whether the layer reads the positions of the tokens.
     """
 
-    def __init__(self, layout: Layout, has_rotation: bool):
+    def __init__(self, layout: Layout):
         self._layout = layout
-        self.positions = layout.positions if has_rotation else None
+
+    @torch.compiler.disable
+    def at_positions(self, table: torch.Tensor) -> torch.Tensor:
+        """Returns the layout's rows of a table."""
+        return self._layout.at_positions(table)
 
     @torch.compiler.disable
     def attend(self, *given, **more) -> torch.Tensor:
@@ -47,13 +50,12 @@ class CompiledLayer(nn.Module):
     def __init__(self, layer: nn.Module):
         super().__init__()
         self.layer, self.compiled = layer, torch.compile(layer, dynamic=True)
-        self.has_rotation = hasattr(layer, "cos")
 
     def forward(self, hidden: torch.Tensor, layout: Layout, first_only: bool = False) -> torch.Tensor:
         """Returns what the layer returns; where it computes first symbols only, compiling would gain nothing."""
         if first_only:
             return self.layer(hidden, layout, first_only)
-        return self.compiled(hidden, Outside(layout, self.has_rotation))
+        return self.compiled(hidden, Outside(layout))
 
 
 def compiled(encoder: Encoder) -> Encoder:

@@ -1,9 +1,20 @@
 """The device that an encoder runs on, and the abilities of its hardware."""
 
+import inspect
+
+import numpy as np
 import torch
+
+from pyterrier_cascade.checks import warn_user
 
 DEVICES = ("cpu", "cuda", "mps", "xpu")
 """The kinds of devices that an encoder can run on."""
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+"""The types of the precisions of torch."""
+
+PRECISIONS = ("auto", *DTYPES)
+"""The names that a user may give for a precision of torch."""
 
 
 def check_device(name: str | None) -> None:
@@ -47,6 +58,66 @@ def training_precision(name: str, device: torch.device) -> str:
             "'fp32'"
         )
     return name
+
+
+def scoring_precision(name: str, device: torch.device) -> str:
+    """Returns the precision that scores are computed in, for the name that the user gave.
+
+    ``"auto"`` is bf16 on GPUs that have it, fp16 on other GPUs, and fp32 on CPUs.
+
+    Args:
+        name: One of :data:`PRECISIONS`.
+        device: The device.
+    """
+    if name == "fp16" and device.type == "cpu":
+        raise ValueError("precision='fp16' is for GPUs, but this computes on the CPU; use 'auto', 'fp32' or 'bf16'")
+    if name != "auto":
+        return name
+    if device.type == "cpu":
+        return "fp32"
+    return "bf16" if has_bf16(device) else "fp16"
+
+
+def warn_if_emulated(precision: str, device: torch.device) -> None:
+    """Warns where a device computes in bf16 without the hardware for it."""
+    if precision == "bf16" and not has_bf16(device):
+        warn_user(f"precision='bf16' is emulated on this {device.type} device and slow; use precision='auto'")
+
+
+def uploaded(values: np.ndarray | torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Returns the values of an array or a tensor on a device; with CUDA nobody waits until they are there."""
+    found = torch.from_numpy(values) if isinstance(values, np.ndarray) else values
+    if device.type == "cuda" and found.device.type == "cpu":
+        # Only a copy from pinned memory goes on beside the work of host and GPU.
+        return found.pin_memory().to(device, non_blocking=True)
+    return found.to(device)
+
+
+def free_memory(device: torch.device) -> int | None:
+    """Returns the bytes that a device has free for new tensors; None where torch cannot say."""
+    if device.type != "cuda":
+        return None
+    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return torch.cuda.mem_get_info(device)[0] + kept
+
+
+def has_varlen(device: torch.device, dtype: torch.dtype, head_width: int) -> bool:
+    """Returns whether there is a kernel for attention within inputs of any lengths that lie end to end.
+
+    Args:
+        device: The device.
+        dtype: The type of the states.
+        head_width: The width of an attention head.
+    """
+    if device.type != "cuda" or dtype == torch.float32 or head_width % 8 or head_width > 256:
+        return False
+    try:
+        from torch.nn.attention.varlen import varlen_attn
+    except ImportError:
+        return False
+    # The first versions of torch that have it know no windows.
+    has_windows = "window_size" in inspect.signature(varlen_attn).parameters
+    return has_windows and torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 def has_bf16(device: torch.device) -> bool:

@@ -6,13 +6,18 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from pyterrier_cascade.checks import check_scores
 from pyterrier_cascade.encoder.chunks import chunks, waves
+from pyterrier_cascade.encoder.device import free_memory
 from pyterrier_cascade.encoder.executor import Executor
 from pyterrier_cascade.encoder.pairs import TokenPairs
 from pyterrier_cascade.encoder.wave_states import WaveStates
 
 WAVE_BYTES = 100_000_000
 """The most bytes of a wave's states; a single group of inputs may take more."""
+
+WAVE_SHARE = 0.25
+"""The share of a GPU's free memory that the states of a wave may take, in place of :data:`WAVE_BYTES`."""
 
 Keep = Callable[[int, np.ndarray, np.ndarray], np.ndarray]
 """The rule of an early exit: a function of a stop's number, the numbers of inputs, and their scores at that stop.
@@ -58,15 +63,15 @@ def run(
 ) -> np.ndarray:
     """Returns the score of each input at each head, ``(n_inputs, n_heads)``, NaN at heads that the input did not reach.
 
-    Apart from rounding, scores depend neither on the other inputs of a chunk nor on the number of threads.
+    Apart from rounding, scores depend neither on the other inputs of a chunk nor on the number of threads. A score that
+    is NaN or infinite is an error. On a GPU without memory for a chunk, this and later runs have smaller chunks.
 
     Args:
         executor: The encoder and its heads, ready to run.
         pairs: The inputs.
         groups: The group of each input as a number, ``(n_inputs,)``; ``keep`` always sees whole groups. Needed with
             ``keep``.
-        keep: The rule that decides which inputs go on; None lets all inputs go to the end. With a rule, a NaN score is
-            an error.
+        keep: The rule that decides which inputs go on; None lets all inputs go to the end.
         stops: The numbers of the heads at which ``keep`` is called, ascending, and after them the number of the head
             where the last inputs end; all heads unless given.
         budget: The most tokens of a chunk; the executor's own number unless given.
@@ -81,16 +86,31 @@ def run(
     with executor.workers() as pool:
 
         def stage(spans: range, rows: np.ndarray, states: WaveStates | None) -> None:
-            parts = chunks(pairs.lengths[rows], budget or executor.budget, pool.n_threads, executor.padding)
+            most = min(budget or executor.budget, executor.limit)
+            parts = chunks(pairs.lengths[rows], most, pool.n_threads, executor.padding)
             # The largest chunks come first, so that the workers finish at about the same time.
             parts = sorted((rows[part] for part in parts), key=lambda part: -pairs.lengths[part].sum())
-            found = []
-            for result in pool.map(lambda part: executor.run(spans, pairs, part, states), parts):
-                found.append(result)
-                if spans.stop > stops[-1]:
-                    progress(result.shape[1])
+            found, rest = [], None
+            try:
+                for result in pool.map(lambda part: executor.run(spans, pairs, part, states), parts):
+                    found.append(result)
+                    if spans.stop > stops[-1]:
+                        progress(result.shape[1])
+            except torch.cuda.OutOfMemoryError:
+                failed = parts[len(found)]
+                if len(failed) == 1:
+                    raise
+                executor.limit = max(1, int(pairs.lengths[failed].sum()) // 2)
+                rest = np.concatenate(parts[len(found) :])
             if found:
-                scores[np.concatenate(parts), spans.start : spans.stop] = torch.cat(found, 1).cpu().numpy().T
+                done = np.concatenate(parts[: len(found)])
+                scores[done, spans.start : spans.stop] = torch.cat(found, 1).cpu().numpy().T
+                for number in spans:
+                    name = f"scores after layer {executor.heads[number].layer}"
+                    check_scores(scores[done, number], name, executor.precision)
+            # Here and not above, because an exception under way keeps the tensors of what failed alive.
+            if rest is not None:
+                stage(spans, rest, states)
 
         def copy(work: Callable[[np.ndarray, WaveStates], object], rows: np.ndarray, states: WaveStates) -> None:
             # Like all computation on a CPU, copies run in a worker: torch's threads of the calling thread stay asleep.
@@ -99,7 +119,8 @@ def run(
         if keep is None:
             stage(range(stops[-1] + 1), np.arange(n_inputs), None)
             return scores
-        limit = WAVE_BYTES // (executor.width * executor.dtype.itemsize)
+        free = free_memory(executor.device)
+        limit = int(WAVE_BYTES if free is None else WAVE_SHARE * free) // (executor.width * executor.dtype.itemsize)
         for wave in waves(pairs.lengths, groups, limit):
             states = WaveStates(pairs, wave, executor.width, executor.dtype, executor.device)
             rows, reached = wave, 0
@@ -110,12 +131,6 @@ def run(
             for number, stop in enumerate(stops):
                 stage(range(reached, stop + 1), rows, states)
                 judged, reached = scores[rows, stop], stop + 1
-                if np.isnan(judged).any():
-                    n_broken, layer = int(np.isnan(judged).sum()), executor.heads[stop].layer
-                    raise ValueError(
-                        f"{n_broken} of {len(judged)} scores after layer {layer} "
-                        "are NaN; the model's weights are broken (a diverged training?)"
-                    )
                 if stop != stops[-1]:
                     survivors = keep(number, rows, judged)
                     progress(len(rows) - len(survivors))

@@ -1,5 +1,6 @@
 """The base of executors, which run the spans of layers between heads."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
@@ -9,7 +10,7 @@ from torch import nn
 
 from pyterrier_cascade.encoder.families.base import Encoder
 from pyterrier_cascade.encoder.heads import Head
-from pyterrier_cascade.encoder.layout import Packed, Padded
+from pyterrier_cascade.encoder.layers import Layout
 from pyterrier_cascade.encoder.pairs import TokenPairs
 from pyterrier_cascade.encoder.wave_states import WaveStates
 
@@ -30,7 +31,7 @@ class Span(nn.Module):
         self.head, self.pooling = head.module, head.pooling
         self.reads_first = number == len(heads) - 1 and head.pooling == "cls"
 
-    def forward(self, hidden: torch.Tensor, layout: Packed | Padded) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(self, hidden: torch.Tensor, layout: Layout) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns the scores of the head, ``(n,)``, and the states after the last layer.
 
         Args:
@@ -50,19 +51,23 @@ class Executor(ABC):
         embeddings: The embeddings of the encoder.
         heads: The heads, in order of their layers; copies for inference.
         width: The width of the states.
+        precision: The name of the precision that scores are computed in.
         dtype: The type of the states.
         device: The device of the states.
         budget: The most tokens of a chunk: few enough for the cache of a CPU, and enough to keep a GPU busy.
+        limit: The most tokens of a chunk that the device has memory for, as far as is known.
         padding: The largest share of pads in a chunk; None for layouts without pads.
         workers: A function that returns a context manager, which opens the threads that run chunks.
     """
 
+    limit: float = math.inf
+
     @abstractmethod
-    def layout(self, lengths: np.ndarray) -> Packed | Padded:
+    def layout(self, lengths: np.ndarray) -> Layout:
         """Returns the layout of a chunk of inputs of some lengths, ``(n,)``, ascending."""
 
     @abstractmethod
-    def span(self, number: int, hidden: torch.Tensor, layout: Packed | Padded) -> tuple[torch.Tensor, torch.Tensor]:
+    def span(self, number: int, hidden: torch.Tensor, layout: Layout) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns the scores ``(n,)`` of the head of a number, and the states after its span.
 
         Args:
@@ -71,7 +76,7 @@ class Executor(ABC):
             layout: The layout of the chunk.
         """
 
-    def embedded(self, pairs: TokenPairs, rows: np.ndarray, layout: Packed | Padded) -> torch.Tensor:
+    def embedded(self, pairs: TokenPairs, rows: np.ndarray, layout: Layout) -> torch.Tensor:
         """Returns the states that enter the first layer.
 
         Args:

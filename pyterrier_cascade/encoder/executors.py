@@ -4,19 +4,20 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import torch
 from torch import nn
 
 from pyterrier_cascade.checks import check_choices
-from pyterrier_cascade.encoder.device import check_device, device_of
+from pyterrier_cascade.encoder.device import PRECISIONS, check_device, device_of, scoring_precision
 from pyterrier_cascade.encoder.heads import Head
 from pyterrier_cascade.encoder.openvino_executor import CALIBRATED, CALIBRATION, OpenVINOExecutor, openvino_precision
 from pyterrier_cascade.encoder.openvino_graphs import check_installed
 from pyterrier_cascade.encoder.pairs import TokenPairs
-from pyterrier_cascade.encoder.torch_executor import DTYPES, TorchExecutor
+from pyterrier_cascade.encoder.torch_executor import TorchExecutor
 from pyterrier_cascade.encoder.weight_cache import WeightCache
 from pyterrier_cascade.forks import Lock
 
-ENGINES = {"torch": tuple(DTYPES), "openvino": (*DTYPES, *CALIBRATED)}
+ENGINES = {"torch": PRECISIONS, "openvino": ("auto", "fp32", "bf16", *CALIBRATED)}
 """The precisions of each engine."""
 
 
@@ -38,11 +39,15 @@ def check_engine(engine: str, precision: str, device: str | None, torch_compile:
         if device not in (None, "cpu"):
             raise ValueError(f"engine='openvino' computes on the CPU, not on device={device!r}; use engine='torch'")
         check_installed()
+    elif device is not None:
+        scoring_precision(precision, torch.device(device))
 
 
-def computed_precision(engine: str, precision: str) -> str:
+def computed_precision(engine: str, precision: str, device: str | None) -> str:
     """Returns the precision that an engine computes in on this machine, whatever the user calls it."""
-    return precision if engine == "torch" else openvino_precision(precision)
+    if engine == "torch":
+        return scoring_precision(precision, device_of(device))
+    return openvino_precision("fp32" if precision == "auto" else precision)
 
 
 class Executors:
@@ -95,6 +100,7 @@ class Executors:
             torch_compile: Whether torch compiles the layers.
         """
         where = device_of(device)
+        precision = scoring_precision(precision, OpenVINOExecutor.device if engine == "openvino" else where)
 
         def make() -> TorchExecutor | OpenVINOExecutor:
             if engine == "torch":

@@ -1,4 +1,4 @@
-"""The two layouts of a chunk's tokens in a tensor: end to end, or padded to a block. Layers work on both."""
+"""Two layouts of a chunk's tokens in a tensor: end to end for CPUs, or padded to a block. Layers work on both."""
 
 import numpy as np
 import torch
@@ -65,6 +65,10 @@ class Packed:
     def positions(self) -> torch.Tensor:
         """The position of each token in its input, from 0, ``(n_rows,)``."""
         return self.spread(torch.arange(self.n_tokens) - self.starts[self.owners])
+
+    def at_positions(self, table: torch.Tensor) -> torch.Tensor:
+        """Returns the row of a table for each token's position, ``(n_rows, ...)``."""
+        return table[self.positions]
 
     def attend(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, n_heads: int, window=None):
         """Returns attention within each input, shaped like ``query``.
@@ -152,6 +156,10 @@ class Padded:
         """The position of each token in its input, from 0, ``(n, longest)``."""
         return torch.arange(self.real.shape[1], device=self.real.device).expand(self.real.shape)
 
+    def at_positions(self, table: torch.Tensor) -> torch.Tensor:
+        """Returns the row of a table for each token's position, ``(n, longest, ...)``."""
+        return table[self.positions]
+
     def attend(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, n_heads: int, window=None):
         """Returns attention within each input, shaped like ``query``.
 
@@ -193,10 +201,11 @@ class Padded:
         if pooling == "cls":
             return self.first(hidden)
         if pooling == "mean_cls":
-            return torch.cat([self.pooled(hidden, "mean"), self.first(hidden)], 1)
+            return torch.cat([self.pooled(hidden, "mean"), self.first(hidden).float()], 1)
         skipped = 1 if pooling == "mean_nocls" else 0
-        weights = self.real[:, skipped:].unsqueeze(-1).to(hidden.dtype)
-        return (hidden[:, skipped:] * weights).sum(1) / weights.sum(1)
+        # A sum of many states in half precision would be far off.
+        weights = self.real[:, skipped:].unsqueeze(-1).float()
+        return (hidden[:, skipped:].float() * weights).sum(1) / weights.sum(1)
 
 
 def _attention(query, key, value, n_heads: int, mask) -> torch.Tensor:

@@ -61,7 +61,7 @@ class OpenVINOExecutor(Executor):
         openvino_graphs.check_installed()
         import openvino
 
-        self.heads = [head.to(self.device) for head in heads]
+        self.precision, self.heads = precision, [head.to(self.device) for head in heads]
         apart = take_apart(encoder, Weights(self.device, torch.float32))
         self.width, self.embeddings = apart.width, apart.embeddings
 

@@ -20,7 +20,7 @@ class TextEncoder(TorchExecutor):
     Args:
         encoder: A Hugging Face encoder without a head on top.
         device: The device to compute on.
-        precision: The precision of weights and states, ``fp32`` or ``bf16``.
+        precision: The precision of weights and states, ``fp32``, ``bf16`` or ``fp16``.
     """
 
     def __init__(self, encoder: nn.Module, device: torch.device, precision: str = "fp32"):
@@ -35,7 +35,8 @@ class TextEncoder(TorchExecutor):
         """
         found = np.empty((int(pairs.lengths.sum()), self.width), np.float32)
         with self.workers() as pool:
-            parts = chunks(pairs.lengths, self.budget, SHARES, self.padding)
+            shares = SHARES if self.device.type == "cpu" else pool.n_threads
+            parts = chunks(pairs.lengths, self.budget, shares, self.padding)
             for rows, states in zip(parts, pool.map(lambda rows: self._run(pairs, rows), parts), strict=True):
                 # NumPy writes the states, because torch would write with all its threads, which then keep the cores
                 # busy for longer than a short text takes.

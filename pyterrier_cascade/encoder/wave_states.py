@@ -3,7 +3,8 @@
 import numpy as np
 import torch
 
-from pyterrier_cascade.encoder.layout import Packed, Padded
+from pyterrier_cascade.encoder.device import uploaded
+from pyterrier_cascade.encoder.layers import Layout
 from pyterrier_cascade.encoder.pairs import TokenPairs, runs
 
 
@@ -28,7 +29,7 @@ class WaveStates:
         self._starts[rows] = np.cumsum(lengths) - lengths
         self._states = torch.empty(int(lengths.sum()), width, dtype=dtype, device=device)
 
-    def read(self, rows: np.ndarray, layout: Packed | Padded) -> torch.Tensor:
+    def read(self, rows: np.ndarray, layout: Layout) -> torch.Tensor:
         """Returns the states of some inputs.
 
         Args:
@@ -38,7 +39,7 @@ class WaveStates:
         places = layout.spread(self._places(rows))
         return self._states.index_select(0, places.flatten()).unflatten(0, places.shape)
 
-    def write(self, rows: np.ndarray, layout: Packed | Padded, states: torch.Tensor) -> None:
+    def write(self, rows: np.ndarray, layout: Layout, states: torch.Tensor) -> None:
         """Stores the states of some inputs.
 
         Args:
@@ -79,4 +80,10 @@ class WaveStates:
         return self._lengths[rows] * self._states.shape[1] * self._states.element_size()
 
     def _places(self, rows: np.ndarray) -> torch.Tensor:
-        return torch.from_numpy(runs(self._starts[rows], self._lengths[rows])).to(self._states.device)
+        starts, lengths, device = self._starts[rows], self._lengths[rows], self._states.device
+        if device.type == "cpu":
+            return torch.from_numpy(runs(starts, lengths))
+        # A GPU gets two numbers of each input and counts the places of the tokens itself.
+        n_tokens = int(lengths.sum())
+        shifts, counts = uploaded(np.stack([starts - np.cumsum(lengths) + lengths, lengths]), device)
+        return torch.repeat_interleave(shifts, counts, output_size=n_tokens) + torch.arange(n_tokens, device=device)

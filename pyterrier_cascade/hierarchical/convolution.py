@@ -8,9 +8,11 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
+from pyterrier_cascade.encoder.jagged import Jagged
 from pyterrier_cascade.encoder.linear import PackedLinear, linear_for
 
 ROWS = 512
@@ -156,6 +158,22 @@ class _Maxima(torch.autograd.Function):
         return to_x.to(x.dtype), None, None, *to_weights
 
 
+def _maxima_together(x: torch.Tensor, spans: Sequence[Span], weights: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Returns the same on a GPU, without gradients: a product for each kernel size takes the windows of all texts.
+
+    The windows that end in the next text are computed too, and hidden from the maximum.
+    """
+    lengths, counts = np.array(spans, dtype=np.int64).T
+    layout, tops = Jagged(np.repeat(lengths, counts), x.device, x.dtype, varlen=False), []
+    left = layout.counts.index_select(0, layout.owners) - layout.positions
+    for k, weight in enumerate(weights, start=1):
+        windows = F.pad(x, (0, 0, 0, k - 1)).unfold(0, k, 1).transpose(1, 2).flatten(1)
+        y = F.linear(windows, weight).masked_fill_((left < k)[:, None], -torch.inf)
+        top = y.new_full((len(layout.lengths), y.shape[1]), -torch.inf)
+        tops.append(top.scatter_reduce_(0, layout.owners[:, None].expand(y.shape), y, "amax"))
+    return torch.stack(tops, 1)
+
+
 def maxima(x: torch.Tensor, spans: Sequence[Span], weights: Sequence[torch.Tensor]) -> torch.Tensor:
     """Returns the largest value of each channel over each text's windows, ``(n_texts, n_kernels, n_channels)``.
 
@@ -167,5 +185,7 @@ def maxima(x: torch.Tensor, spans: Sequence[Span], weights: Sequence[torch.Tenso
         spans: The texts of each length in the order of ``x``; no text is shorter than the largest kernel.
         weights: The weights of kernel sizes 1, 2, ...: ``(n_channels, k * width)``, the first word of a window first.
     """
+    if x.device.type != "cpu":
+        return _maxima_together(x, spans, weights)
     # Only gradients need the places of the maxima. Inside the function gradients always count as off.
     return _Maxima.apply(x, spans, torch.is_grad_enabled(), *weights)

@@ -12,8 +12,12 @@ from safetensors.torch import load_file
 
 from pyterrier_cascade import registry
 from pyterrier_cascade.checkpoint import check_folder
+from pyterrier_cascade.checks import check_scores
+from pyterrier_cascade.encoder.device import DTYPES
 from pyterrier_cascade.encoder.pretrained import json_object, undamaged
-from pyterrier_cascade.encoder.workers import workers
+from pyterrier_cascade.encoder.weight_cache import WeightCache
+from pyterrier_cascade.encoder.workers import calling_thread, workers
+from pyterrier_cascade.forks import cached_property
 from pyterrier_cascade.frames import distinct
 from pyterrier_cascade.hierarchical.model import (
     CONFIG,
@@ -33,7 +37,9 @@ RANKER, MODEL_TYPE = "HierarchicalRanker", "hierarchical_ranker"
 
 PORTION_WORDS = 2_000
 """The words that one core scores at a time, unless the user gives a budget."""
-PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
+GPU_WORDS = 32_768
+"""The words that a GPU scores at a time: the windows of the largest kernel take five times as much memory as they."""
+CPU = torch.device("cpu")
 
 
 class HierarchicalModel(LoadedModel):
@@ -80,28 +86,38 @@ class HierarchicalModel(LoadedModel):
         budget: int | None = None,
         precision: str = "fp32",
         progress: Callable[[int], Any] = lambda n: None,
+        device: torch.device = CPU,
     ) -> np.ndarray:
         """Returns the score of each pair by the scheme's scoring level, ``(n_pairs,)``; all cores take part.
 
         Args:
             pairs: Questions and answers.
-            budget: The most words that one core computes at a time; a longer pair stands alone.
-            precision: The precision of the CNN's products, ``"fp32"`` or ``"bf16"``.
+            budget: The most words that one core or a GPU computes at a time; a longer pair stands alone.
+            precision: The precision of the CNN's products, ``"fp32"``, ``"bf16"`` or ``"fp16"``.
             progress: Is called with the number of pairs that were just finished.
+            device: Where to compute.
         """
-        found = np.empty(len(pairs))
+        found, on_cpu = np.empty(len(pairs)), device.type == "cpu"
+        # The module itself stays where it is.
+        module = self.module if on_cpu else self._copies.get(device, lambda: _copied(self.module).to(device))
 
         def compute(rows: np.ndarray) -> np.ndarray:
             with torch.inference_mode():
-                level = self.module.scheme.main
-                return relevance(self.module(pairs.take(rows), PRECISIONS[precision], level)[level]).double().numpy()
+                level = module.scheme.main
+                scores = relevance(module(pairs.take(rows), DTYPES[precision], level)[level])
+                return scores.cpu().double().numpy()
 
-        with workers() as pool:
-            portions = pairs.portions(budget or PORTION_WORDS, pool.n_threads)
+        with (workers if on_cpu else calling_thread)() as pool:
+            portions = pairs.portions(budget or (PORTION_WORDS if on_cpu else GPU_WORDS), pool.n_threads)
             for rows, values in zip(portions, pool.map(compute, portions), strict=True):
                 found[rows] = values
                 progress(len(rows))
+        check_scores(found, "scores", precision)
         return found
+
+    @cached_property
+    def _copies(self) -> WeightCache:
+        return WeightCache(self.module)
 
     def prepare_training(self, texts: Iterable[str], seed: int) -> CompareAggregate:
         """Returns the backbone, ready to be trained on these texts.
@@ -124,7 +140,8 @@ class HierarchicalModel(LoadedModel):
                 words, table = read_vectors(source, seen, architecture.frequent_words)
                 architecture = replace(architecture, embedding_width=table.shape[1])
             self.module = build(config["scheme"], config["level"], architecture, source, seed)
-            self.__dict__.pop("_hashes", None)
+            for name in ("_hashes", "_copies"):
+                self.__dict__.pop(name, None)
             if source is not None:
                 self.module.vectors.add(words, table, len({*words} & {*seen}))
         if source is None:
@@ -156,6 +173,13 @@ def build(
         "trained_on": None,
     }
     return module.eval()
+
+
+def _copied(module: CompareAggregate) -> CompareAggregate:
+    """Returns a backbone with a copy of the weights and words of another one."""
+    made = build(module.config["scheme"], module.config["level"], module.architecture)
+    made.load_state_dict(module.state_dict())
+    return made
 
 
 def load(

@@ -12,6 +12,7 @@ from torch import nn
 
 from pyterrier_cascade.checkpoint import weights_of
 from pyterrier_cascade.checks import KnownSettings, is_count
+from pyterrier_cascade.encoder.device import uploaded
 from pyterrier_cascade.hierarchical.convolution import linear, maxima
 from pyterrier_cascade.hierarchical.pairs import QuestionAnswerPairs, consecutive, filled_up
 from pyterrier_cascade.hierarchical.schemes import Scheme
@@ -121,15 +122,19 @@ class CompareAggregate(nn.Module):
         lengths = np.concatenate([pairs.question_lengths[order], pairs.answers.lengths[order]])
         levels = list(scheme.feeds) if level is None else scheme.needed(level)
         enhanced = scheme.enhanced(self.aggregated(self.compared(pairs, blocks), lengths, dtype, levels))
-        back = torch.from_numpy(np.argsort(order))
+        back = self._moved(np.argsort(order))
         return {one: self.predicted(one, enhanced[one])[back] for one in (levels if level is None else [level])}
+
+    def _moved(self, values: np.ndarray) -> torch.Tensor:
+        """Returns the values of an array on the device of the weights."""
+        return uploaded(values, self.encoding.weight.device)
 
     def encoded(self, ids: np.ndarray) -> torch.Tensor:
         """Returns the states H ``(n, d)`` of words ``(n,)`` (eq. 1); each different word is computed once."""
         unique, places = np.unique(ids, return_inverse=True)
-        mapped = linear(self.vectors(torch.from_numpy(unique)), self.encoding.weight, self.encoding.bias)
+        mapped = linear(self.vectors(self._moved(unique)), self.encoding.weight, self.encoding.bias)
         gate, content = mapped.chunk(2, -1)
-        return F.embedding(torch.from_numpy(places), gate.sigmoid() * content.tanh())
+        return F.embedding(self._moved(places), gate.sigmoid() * content.tanh())
 
     def compared(self, pairs: QuestionAnswerPairs, blocks: list[np.ndarray]) -> torch.Tensor:
         """Returns C^q of all pairs, then C^a of all pairs, end to end in the order of the blocks, ``(n_words, d)``."""
@@ -140,12 +145,13 @@ class CompareAggregate(nn.Module):
         lengths = [pairs.answers.lengths[rows] for rows in blocks]
         for rows, n_words, words in zip(blocks, lengths, h_answers.split([n.sum() for n in lengths]), strict=True):
             places = filled_up(pairs.questions.starts[pairs.question[rows]], pairs.question_lengths[rows])
-            question = h_questions[torch.from_numpy(places)]
-            answer = words[torch.from_numpy(filled_up(np.cumsum(n_words) - n_words, n_words))]
-            mask = torch.from_numpy(np.arange(n_words[-1]) < n_words[:, None])
-            c_q, c_a = compare(question, answer, None if mask.all() else mask, sizes.k_max, sizes.null_word)
+            question = h_questions[self._moved(places)]
+            answer = words[self._moved(filled_up(np.cumsum(n_words) - n_words, n_words))]
+            real = np.arange(n_words[-1]) < n_words[:, None]
+            mask = None if real.all() else self._moved(real)
+            c_q, c_a = compare(question, answer, mask, sizes.k_max, sizes.null_word)
             of_questions.append(c_q.flatten(0, 1))
-            of_answers.append(c_a[mask])
+            of_answers.append(c_a.flatten(0, 1)[self._moved(np.flatnonzero(real))])
         return torch.cat([*of_questions, *of_answers])
 
     def aggregated(
@@ -167,12 +173,12 @@ class CompareAggregate(nn.Module):
         order = np.argsort(padded, kind="stable")
         starts = np.empty_like(padded)
         starts[order] = np.cumsum(padded[order]) - padded[order]
-        places = torch.from_numpy(consecutive(starts, lengths))
+        places = self._moved(consecutive(starts, lengths))
         x = compared.new_zeros(int(padded.sum()), sizes.width, dtype=dtype).index_copy(0, places, compared.to(dtype))
         spans = np.stack(np.unique(padded, return_counts=True), 1).tolist()
         tops = maxima(x, spans, [self._channels_of(levels, kernel.weight).to(dtype) for kernel in self.kernels])
         tops = tops.float() + torch.stack([self._channels_of(levels, kernel.bias) for kernel in self.kernels])
-        tops = tops.relu()[torch.from_numpy(np.argsort(order))]
+        tops = tops.relu()[self._moved(np.argsort(order))]
         # (2 n_pairs, kernels, levels * channels) -> for each level (2 n_pairs, kernels * channels)
         of_levels = tops.view(len(padded), sizes.kernels, len(levels), sizes.channels).transpose(1, 2).flatten(2)
         return {

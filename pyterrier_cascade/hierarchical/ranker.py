@@ -10,7 +10,8 @@ import torch
 from pyterrier_cascade import frames
 from pyterrier_cascade.checkpoint import Checkpoint
 from pyterrier_cascade.checks import check_choices, is_count
-from pyterrier_cascade.hierarchical.loading import PRECISIONS, load
+from pyterrier_cascade.encoder.device import PRECISIONS, check_device, device_of, scoring_precision
+from pyterrier_cascade.hierarchical.loading import load
 from pyterrier_cascade.hierarchical.model import HierarchicalArchitecture
 from pyterrier_cascade.hierarchical.schemes import Scheme
 from pyterrier_cascade.hierarchical.training import HierarchicalTraining
@@ -50,9 +51,12 @@ class HierarchicalRanker(NeuralRanker):
         architecture: The sizes and options of the backbone.
         model: The weights of another ranker, or a folder that :meth:`save_pretrained` wrote. The weights decide all of
             the settings above.
-        precision: The precision of the CNN's products when scoring, ``"fp32"``, or ``"bf16"`` where the hardware has
-            it.
-        token_budget: The most words that one core computes at a time.
+        precision: The precision of the CNN's products when scoring. ``"auto"`` is bf16 on GPUs that have it, fp16 on
+            other GPUs, and fp32 on a CPU. Or ``"fp32"``, ``"bf16"`` (where the hardware has it), or ``"fp16"`` (on
+            GPUs).
+        device: Where to score, for example ``"cpu"`` or ``"cuda:0"``; by default a GPU where there is one. Training is
+            on the CPU.
+        token_budget: The most words that one core or GPU computes at a time.
         verbose: Whether to show progress.
         text_field: The column with the document's text.
         training: The settings of :meth:`fit`.
@@ -66,7 +70,8 @@ class HierarchicalRanker(NeuralRanker):
         vectors: str | os.PathLike | None = None,
         architecture: HierarchicalArchitecture = HierarchicalArchitecture(),
         model: str | Checkpoint | None = None,
-        precision: str = "fp32",
+        precision: str = "auto",
+        device: str | None = None,
         token_budget: int | None = None,
         verbose: bool = False,
         text_field: str = "text",
@@ -85,12 +90,14 @@ class HierarchicalRanker(NeuralRanker):
                     "a new HierarchicalRanker"
                 )
         check_choices(precision=(precision, PRECISIONS))
+        check_device(device)
         if token_budget is not None and not is_count(token_budget):
             raise ValueError(f"token_budget must be a whole number from 1, or None, not {token_budget!r}")
         if not isinstance(training, HierarchicalTraining):
             raise ValueError(f"training must be HierarchicalTraining(...), not {training!r}")
         self.model = Checkpoint.of(load, model, type(self).__name__)
-        self.precision, self.token_budget, self.verbose = precision, token_budget, verbose
+        self.precision, self.device = precision, device
+        self.token_budget, self.verbose = token_budget, verbose
         self.text_field, self.training = text_field, training
 
     @classmethod
@@ -135,11 +142,13 @@ class HierarchicalRanker(NeuralRanker):
         columns = {name: np.full(len(frame), cost) for name, cost in UNKNOWN_COST.items()}
         columns["score"] = np.empty(len(frame))
         queries, texts = self._texts(frame)
+        device = device_of(self.device)
+        precision = scoring_precision(self.precision, device)
         with pt.tqdm(total=len(frame), desc=type(self).__name__, unit="pair", disable=not self.verbose) as bar:
             for start in range(0, len(frame), ROWS):
                 rows = slice(start, start + ROWS)
                 pairs = model.pairs(queries[rows], texts[rows])
-                columns["score"][rows] = model.score(pairs, self.token_budget, self.precision, bar.update)
+                columns["score"][rows] = model.score(pairs, self.token_budget, precision, bar.update, device)
         return columns
 
     def _texts(self, frame: pd.DataFrame) -> tuple[list[str], list[str]]:

@@ -16,10 +16,9 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from tqdm.auto import tqdm
 
-from pyterrier_cascade.encoder.device import training_precision
+from pyterrier_cascade.encoder.device import DTYPES, training_precision
 from pyterrier_cascade.encoder.workers import workers
 from pyterrier_cascade.frames import Blocks
-from pyterrier_cascade.hierarchical.loading import PRECISIONS
 from pyterrier_cascade.hierarchical.model import CompareAggregate
 from pyterrier_cascade.hierarchical.pairs import QuestionAnswerPairs
 from pyterrier_cascade.hierarchical.training import HierarchicalTraining, joint_loss, question_losses
@@ -109,7 +108,7 @@ class QuestionTrainer:
         }
         self.n_steps = len(steps_of_epoch(len(self.rows), settings, 0))
         self.precision = training_precision(settings.precision, torch.device("cpu"))
-        self.dtype = PRECISIONS[self.precision]
+        self.dtype = DTYPES[self.precision]
         self.n_updates, self.sums = 0, torch.zeros(len(self.levels) + 1, dtype=torch.float64)
         self.history: list[dict] = []
         self.best: list[torch.Tensor] | None = None

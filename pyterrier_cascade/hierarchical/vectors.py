@@ -80,6 +80,9 @@ class WordVectors(nn.Module):
         n_tuned = len(self.tuned)
         rare = ids >= n_tuned
         found = F.embedding(ids.masked_fill(rare, 0), self.tuned, padding_idx=0)
+        if ids.device.type != "cpu" and len(self.rest):
+            # To look for rare words would make the host wait for the device.
+            return torch.where(rare[:, None], F.embedding((ids - n_tuned).clamp(min=0), self.rest), found)
         if not rare.any():
             return found
         return found.index_put((rare.nonzero()[:, 0],), self.rest[ids[rare] - n_tuned])

@@ -115,7 +115,7 @@ def test_a_long_query_is_cut_and_said(dcbert, candidates):
     [
         ({"interaction": "linear"}, "interaction must be one of joint, late, not 'linear'"),
         ({"passages": "sum"}, "passages must be one of first, max, mean, not 'sum'"),
-        ({"precision": "int8"}, "precision must be one of fp32, bf16, not 'int8'"),
+        ({"precision": "int8"}, "precision must be one of auto, fp32, bf16, fp16, not 'int8'"),
         ({"query_length": 2}, "query_length=2 leaves no room for a word; use 4 tokens or more"),
         ({"variant": "gru"}, "variant must be one of transformer, linear, lstm, not 'gru'"),
         ({"head": "sum"}, "head must be one of late, compare, paper, not 'sum'"),

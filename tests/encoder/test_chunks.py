@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyterrier_cascade.encoder.chunks import SIZES, chunks, waves
+from pyterrier_cascade.encoder.chunks import ANY_SIZE, SIZES, chunks, waves
 
 LENGTHS = st.lists(st.integers(1, 512), max_size=300).map(lambda lengths: np.array(lengths, dtype=np.int64))
 
@@ -18,7 +18,7 @@ def test_every_input_is_in_one_chunk(lengths, budget, workers, padding):
         assert len(part) and (np.diff(lengths[part]) >= 0).all()
 
 
-@given(LENGTHS, st.integers(1, 2_000), st.floats(0, 0.5))
+@given(LENGTHS, st.integers(1, 2_000), st.floats(0, 0.49))
 def test_padded_chunks_keep_the_limits(lengths, budget, padding):
     for part in chunks(lengths, budget, padding=padding):
         block = len(part) * lengths[part].max()
@@ -35,8 +35,18 @@ def test_workers_are_equally_busy(n_inputs):
         sizes = [lengths[part].sum() for part in parts]
         assert len(parts) % workers == 0
         assert max(sizes) <= lengths.sum() / len(parts) + 128
-        padded = chunks(lengths, 100_000, workers, padding=0.5)
+        padded = chunks(lengths, 100_000, workers, padding=0.49)
         assert max(lengths[part].sum() for part in padded) <= lengths.sum() / workers + 1
+
+
+def test_chunks_of_gpus_have_any_size():
+    """100 inputs of 12 to 68 tokens are one block, of which 40% are pads; the budget alone divides it."""
+    lengths = np.random.default_rng(0).integers(12, 69, 100)
+    (part,) = chunks(lengths, 65_536, padding=ANY_SIZE)
+    assert len(part) == 100 and len(part) not in SIZES
+    parts = chunks(lengths, 2_000, padding=ANY_SIZE)
+    assert len(parts) > 3 and max(len(part) * lengths[part].max() for part in parts) <= 2_000
+    assert len(chunks(np.array([2, 2, 2, 500]), 65_536, padding=ANY_SIZE)) == 2
 
 
 def test_one_candidate_is_one_chunk():

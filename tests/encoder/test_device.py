@@ -1,12 +1,24 @@
 """The device of an encoder; this test never asks for hardware that is not there."""
 
 import re
+import warnings
 
+import numpy as np
 import pytest
 import torch
 
 from pyterrier_cascade import DCBERT, Cascade, CrossEncoder
-from pyterrier_cascade.encoder.device import check_device, device_of, has_bf16, training_precision
+from pyterrier_cascade.encoder.device import (
+    check_device,
+    device_of,
+    free_memory,
+    has_bf16,
+    has_varlen,
+    scoring_precision,
+    training_precision,
+    uploaded,
+    warn_if_emulated,
+)
 
 
 @pytest.mark.parametrize(
@@ -70,3 +82,60 @@ def test_the_precision_of_a_training(monkeypatch):
             ValueError, match=f"^precision='fp16' trains on GPUs of the kind 'cuda' alone, not on '{device.type}'"
         ):
             training_precision("fp16", device)
+
+
+@pytest.mark.parametrize(
+    ("device", "has_bf16", "expected"),
+    [("cpu", True, "fp32"), ("cuda", True, "bf16"), ("cuda", False, "fp16"), ("mps", False, "fp16")],
+)
+def test_the_precision_of_scores(monkeypatch, device, has_bf16, expected):
+    """bf16 on GPUs that have it, fp16 on a T4 or a V100 and on MPS, fp32 on a CPU; any other name stays."""
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: has_bf16)
+    assert scoring_precision("auto", torch.device(device)) == expected
+    assert [scoring_precision(name, torch.device(device)) for name in ("fp32", "bf16")] == ["fp32", "bf16"]
+
+
+def test_emulated_bf16_warns(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: False)
+    message = "^precision='bf16' is emulated on this cuda device and slow; use precision='auto'$"
+    with pytest.warns(UserWarning, match=message):
+        warn_if_emulated("bf16", torch.device("cuda"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_if_emulated("fp16", torch.device("cuda"))
+        monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
+        warn_if_emulated("bf16", torch.device("cuda"))
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype", "width", "capability", "expected"),
+    [
+        ("cuda", torch.float16, 64, (8, 0), True),
+        ("cuda", torch.bfloat16, 32, (9, 0), True),
+        ("cuda", torch.float32, 64, (8, 0), False),
+        ("cuda", torch.float16, 64, (7, 5), False),
+        ("cuda", torch.float16, 20, (8, 0), False),
+        ("cuda", torch.float16, 264, (8, 0), False),
+        ("mps", torch.float16, 64, (8, 0), False),
+    ],
+)
+def test_the_kernel_for_inputs_of_any_lengths_needs_hardware(monkeypatch, device, dtype, width, capability, expected):
+    pytest.importorskip("torch.nn.attention.varlen")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    assert has_varlen(torch.device(device), dtype, width) is expected
+
+
+def test_free_memory_counts_what_torch_keeps(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1_000, 9_000))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 500)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 200)
+    assert free_memory(torch.device("cuda")) == 1_300 and free_memory(torch.device("cpu")) is None
+
+
+def test_uploads_to_cuda_are_pinned_and_not_awaited(monkeypatch):
+    """No GPU is asked for: the copy is taken down instead."""
+    seen = []
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self: seen.append("pinned") or self)
+    monkeypatch.setattr(torch.Tensor, "to", lambda self, device, **how: seen.append((str(device), how)) or self)
+    assert uploaded(np.arange(3), torch.device("cuda:1")).tolist() == [0, 1, 2]
+    assert seen == ["pinned", ("cuda:1", {"non_blocking": True})]

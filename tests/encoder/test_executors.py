@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pyterrier_cascade.encoder import engine
-from pyterrier_cascade.encoder.executors import Executors, check_engine
+from pyterrier_cascade.encoder.executors import Executors, check_engine, computed_precision
 from tests.encoder import spans
 
 
@@ -27,17 +27,33 @@ def test_executors_are_made_once_and_anew_when_weights_change(encoder):
     np.testing.assert_allclose(after, spans.reference(model, pairs, "mean_nocls"), atol=1e-5, rtol=0)
 
 
+def test_auto_is_fp32_on_a_cpu_with_both_engines(encoder):
+    model, pairs = encoder("bert"), spans.inputs([5, 9])
+    made = Executors(model, spans.heads())
+    assert made.get("torch", "auto", "cpu", pairs) is made.get("torch", "fp32", "cpu", pairs)
+    assert [computed_precision(engine, "auto", "cpu") for engine in ("torch", "openvino")] == ["fp32", "fp32"]
+    check_engine("torch", "fp16", None)
+    with pytest.raises(ValueError, match=r"^precision='fp16' is for GPUs, but this computes on the CPU; use 'auto', "):
+        made.get("torch", "fp16", "cpu", pairs)
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
         (("onnx", "fp32", None), "engine must be one of torch, openvino, not 'onnx'"),
         (
             ("torch", "int8", None),
-            "precision must be one of fp32, bf16 with engine='torch', not 'int8' (int8 needs engine='openvino')",
+            "precision must be one of auto, fp32, bf16, fp16 with engine='torch', not 'int8' (int8 needs "
+            "engine='openvino')",
         ),
         (
             ("openvino", "fp16", None),
-            "precision must be one of fp32, bf16, int8, mixed with engine='openvino', not 'fp16'",
+            "precision must be one of auto, fp32, bf16, int8, mixed with engine='openvino', not 'fp16' (fp16 needs "
+            "engine='torch')",
+        ),
+        (
+            ("torch", "fp16", "cpu"),
+            "precision='fp16' is for GPUs, but this computes on the CPU; use 'auto', 'fp32' or 'bf16'",
         ),
         (
             ("openvino", "bf16", "cuda:0"),

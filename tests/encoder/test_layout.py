@@ -1,9 +1,10 @@
-"""The two layouts of a chunk's tokens, packed and padded."""
+"""The layouts of a chunk's tokens."""
 
 import numpy as np
 import pytest
 import torch
 
+from pyterrier_cascade.encoder.jagged import Jagged
 from pyterrier_cascade.encoder.layout import POOLINGS, Packed, Padded
 from tests.encoder.spans import CPU
 
@@ -30,10 +31,9 @@ def test_pooling_by_hand():
     """CT-10: the mean of all symbols but the first, of all, or the first; and the last two side by side."""
     states = torch.tensor([[1.0], [5.0], [2.0], [4.0], [9.0]])
     lengths = np.array([2, 3])
-    for layout, hidden in (
-        (Packed(lengths), Packed(lengths).spread(states)),
-        (Padded.of(lengths, CPU), Padded.of(lengths, CPU).spread(states)),
-    ):
+    jagged = Jagged(lengths, CPU, torch.float32, varlen=False)
+    for layout in (Packed(lengths), Padded.of(lengths, CPU), jagged):
+        hidden = layout.spread(states)
         got = {pooling: layout.pooled(hidden, pooling).flatten().tolist() for pooling in POOLINGS}
         assert got == {"mean_nocls": [5, 6.5], "mean": [3, 5], "cls": [1, 2], "mean_cls": [3, 1, 5, 2]}
 

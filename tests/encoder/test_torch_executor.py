@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from pyterrier_cascade.encoder import torch_executor
+from pyterrier_cascade.encoder import jagged, torch_executor
 from pyterrier_cascade.encoder.engine import run
 from pyterrier_cascade.encoder.families import Weights, take_apart
 from pyterrier_cascade.encoder.heads import Head
+from pyterrier_cascade.encoder.jagged import Jagged
+from pyterrier_cascade.encoder.layout import Packed, Padded
 from pyterrier_cascade.encoder.torch_executor import TorchExecutor
 from tests.encoder import spans
 
@@ -47,16 +49,25 @@ def test_the_users_weights_are_not_moved_or_changed(encoder):
         assert torch.equal(tensor, before[name])
 
 
-def test_large_chunks_for_other_devices(encoder, monkeypatch):
-    """A device with a queue of its own gets padded blocks from the calling thread; meta stands for it here."""
+@pytest.mark.parametrize(
+    ("device", "varlen", "padding", "layout"),
+    [
+        ("cuda", True, None, Jagged),
+        ("cuda", False, 0.5, Jagged),
+        ("mps", False, 0.08, Padded),
+        ("cpu", False, None, Packed),
+    ],
+)
+def test_chunks_and_layouts_of_devices(encoder, monkeypatch, device, varlen, padding, layout):
+    """A device with a queue of its own gets large chunks from the calling thread; no GPU is asked for here."""
     monkeypatch.setattr(
         torch_executor, "take_apart", lambda *a: take_apart(encoder("bert"), Weights(spans.CPU, torch.float32))
     )
     monkeypatch.setattr(Head, "to", lambda self, device: self)
-    made = TorchExecutor(encoder("bert"), spans.heads(), torch.device("meta"))
-    assert (made.budget, made.padding, made.workers.__name__) == (65_536, 0.08, "calling_thread")
-    made.device = spans.CPU
-    pairs = spans.inputs(spans.RAGGED[:4])
-    np.testing.assert_allclose(
-        run(made, pairs), spans.reference(encoder("bert"), pairs, "mean_nocls"), atol=1e-5, rtol=0
-    )
+    monkeypatch.setattr(torch_executor, "has_varlen", lambda *given: varlen)
+    monkeypatch.setattr(jagged, "uploaded", lambda values, device: torch.from_numpy(values))
+    monkeypatch.setattr(Padded, "of", classmethod(lambda cls, lengths, device: cls(torch.ones(1, 1))))
+    made = TorchExecutor(encoder("bert"), spans.heads(), torch.device(device))
+    how = (512, "workers") if device == "cpu" else (65_536, "calling_thread")
+    assert (made.budget, made.workers.__name__) == how and made.padding == padding
+    assert type(made.layout(np.array([3, 5]))) is layout

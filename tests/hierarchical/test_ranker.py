@@ -213,7 +213,7 @@ def test_bm25_comes_before_it(fitted):
     ("settings", "message"),
     [
         ({"scheme": "PRI", "level": "pair"}, "there is no PRI(pair); use one of CA(point), "),
-        ({"precision": "int8"}, "precision must be one of fp32, bf16, not 'int8'"),
+        ({"precision": "int8"}, "precision must be one of auto, fp32, bf16, fp16, not 'int8'"),
         ({"token_budget": 0}, "token_budget must be a whole number from 1, or None, not 0"),
         ({"training": Training()}, "training must be HierarchicalTraining(...), not Training()"),
     ],

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from pyterrier_cascade.encoder.device import uploaded
 from pyterrier_cascade.encoder.layers import Norm, PostNormLayer
 from pyterrier_cascade.encoder.linear import Linear, Make
 from pyterrier_cascade.encoder.pairs import TokenPairs, runs
@@ -49,7 +50,7 @@ class Embeddings(nn.Module):
     def _rows(self, name: str, indices: np.ndarray | None) -> torch.Tensor:
         """Returns the rows of a table, ``(n_tokens, width)``, or its first row if there are no indices."""
         table = self.tables[name]
-        return table[0] if indices is None else F.embedding(torch.from_numpy(indices).to(table.device), table)
+        return table[0] if indices is None else F.embedding(uploaded(indices, table.device), table)
 
     def positions(self, ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """Returns the row of the position table for each token, ``(n_tokens,)``.
@@ -105,10 +106,12 @@ class Weights:
         device: The device.
         dtype: The type of states and weights.
         make: The class of the linear maps.
+        together: Whether maps that take the same input are one map too, which is one product in place of several. It
+            needs plain linear maps: the single ones are parts of it.
     """
 
-    def __init__(self, device: torch.device, dtype: torch.dtype, make: Make = Linear):
-        self.device, self.dtype, self.make = device, dtype, make
+    def __init__(self, device: torch.device, dtype: torch.dtype, make: Make = Linear, together: bool = False):
+        self.device, self.dtype, self.make, self.together = device, dtype, make, together
 
     def tensor(self, weight: torch.Tensor | None) -> torch.Tensor | None:
         """Returns a weight on the device in the type; the user's own tensor if it has both already."""
@@ -128,15 +131,25 @@ class Weights:
         """Returns a linear map with a weight ``(out, in)`` and a bias ``(out,)`` or None."""
         return self.make(self.tensor(weight), self.tensor(bias), activation)
 
-    def rows(self, part: slice, linear: nn.Linear, activation: str | None = None) -> nn.Module:
-        """Returns a linear map that computes some of the outputs of another one.
+    def divided(
+        self, n: int, *parts: nn.Linear, activation: str | None = None
+    ) -> tuple[nn.Module, nn.Module, nn.Module | None]:
+        """Returns maps of the first outputs of some maps side by side, of the others, and of all; None for the last
+        unless ``together``.
 
         Args:
-            part: The numbers of the outputs.
-            linear: The other map.
-            activation: The name of the activation behind the map, or None.
+            n: The number of the first outputs.
+            *parts: The maps, which take the same input.
+            activation: The name of the activation behind the first outputs, which the map of all leaves out.
         """
-        return self.raw(linear.weight[part], None if linear.bias is None else linear.bias[part], activation)
+        weight = torch.cat([part.weight for part in parts])
+        bias = None if parts[0].bias is None else torch.cat([part.bias for part in parts])
+        every = None
+        if self.together:
+            every = self.raw(weight, bias)
+            weight, bias = every.weight, every.bias
+        biases = (None, None) if bias is None else (bias[:n], bias[n:])
+        return self.raw(weight[:n], biases[0], activation), self.raw(weight[n:], biases[1]), every
 
     def norm(self, norm: nn.Module) -> nn.Module:
         """Returns a layer norm for inference; an identity stays an identity."""
@@ -265,17 +278,21 @@ class PostNormFamily(Family):
             encoder: A Hugging Face encoder of the family; its embeddings are not read.
             weights: The device, the type and the kind of linear maps of the copied weights.
         """
-        config = encoder.config
-        return [
-            PostNormLayer(
-                weights.linear(parts.query),
-                weights.linear(parts.key, parts.value),
-                weights.linear(parts.out),
-                weights.norm(parts.attention_norm),
-                weights.linear(parts.up, activation=self.activation(config)),
-                weights.linear(parts.down),
-                weights.norm(parts.output_norm),
-                config.num_attention_heads,
+        config, layers = encoder.config, []
+        for parts in self.layer_parts(encoder):
+            width = parts.query.out_features
+            query, key_value, every = weights.divided(width, parts.query, parts.key, parts.value)
+            layers.append(
+                PostNormLayer(
+                    query,
+                    key_value,
+                    weights.linear(parts.out),
+                    weights.norm(parts.attention_norm),
+                    weights.linear(parts.up, activation=self.activation(config)),
+                    weights.linear(parts.down),
+                    weights.norm(parts.output_norm),
+                    config.num_attention_heads,
+                    every,
+                )
             )
-            for parts in self.layer_parts(encoder)
-        ]
+        return layers

@@ -29,19 +29,23 @@ class ModernBert(Family):
             kind = LOCAL if _is_local(layer) else FULL
             if kind not in rotary:
                 rotary[kind] = tuple(table.to(weights.device) for table in _rotary(encoder, layer, kind))
+            query, key_value, query_key_value = weights.divided(config.hidden_size, attention.Wqkv)
+            up, gate, up_gate = weights.divided(config.intermediate_size, feed.Wi, activation=config.hidden_activation)
             layers.append(
                 ModernLayer(
                     weights.norm(layer.attn_norm),
-                    weights.rows(slice(config.hidden_size), attention.Wqkv),
-                    weights.rows(slice(config.hidden_size, None), attention.Wqkv),
+                    query,
+                    key_value,
                     weights.linear(attention.Wo),
                     weights.norm(layer.mlp_norm),
-                    weights.rows(slice(config.intermediate_size), feed.Wi, config.hidden_activation),
-                    weights.rows(slice(config.intermediate_size, None), feed.Wi),
+                    up,
+                    gate,
                     weights.linear(feed.Wo),
                     *rotary[kind],
                     config.num_attention_heads,
                     config.local_attention // 2 if kind == LOCAL else None,
+                    query_key_value,
+                    up_gate,
                 )
             )
         return Encoder(embeddings, layers, weights.norm(encoder.final_norm), config.hidden_size)
