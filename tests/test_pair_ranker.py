@@ -45,7 +45,7 @@ def tokenised_by(monkeypatch) -> list[threading.Thread]:
     return seen
 
 
-@pytest.mark.filterwarnings("ignore:.*are fresh: call distil")
+@pytest.mark.filterwarnings("ignore:.*are fresh")
 @pytest.mark.parametrize("name", ["cross-encoder", "cascade", "passages", "stages"])
 def test_results_are_the_same_where_tokens_are_made_ahead(rankers, name, monkeypatch, request):
     frame = candidates(SIZES)

@@ -5,6 +5,7 @@ attention follows from the lengths of a chunk, so it stays outside.
 """
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -24,15 +25,16 @@ class Outside:
 
     Args:
         layout: The layout.
+        tables: The tables by position that the layer reads.
     """
 
-    def __init__(self, layout: Layout):
-        self._layout = layout
+    def __init__(self, layout: Layout, tables: Sequence[torch.Tensor]):
+        self._layout, self._tables = layout, tables
+        self._rows = [layout.at_positions(table) for table in tables]
 
-    @torch.compiler.disable
     def at_positions(self, table: torch.Tensor) -> torch.Tensor:
-        """Returns the layout's rows of a table."""
-        return self._layout.at_positions(table)
+        """Returns the layout's rows of one of the tables."""
+        return next(rows for known, rows in zip(self._tables, self._rows, strict=True) if known is table)
 
     @torch.compiler.disable
     def attend(self, *given, **more) -> torch.Tensor:
@@ -50,12 +52,13 @@ class CompiledLayer(nn.Module):
     def __init__(self, layer: nn.Module):
         super().__init__()
         self.layer, self.compiled = layer, torch.compile(layer, dynamic=True)
+        self.tables = (layer.cos, layer.sin) if hasattr(layer, "cos") else ()
 
     def forward(self, hidden: torch.Tensor, layout: Layout, first_only: bool = False) -> torch.Tensor:
         """Returns what the layer returns; where it computes first symbols only, compiling would gain nothing."""
         if first_only:
             return self.layer(hidden, layout, first_only)
-        return self.compiled(hidden, Outside(layout))
+        return self.compiled(hidden, Outside(layout, self.tables))
 
 
 def compiled(encoder: Encoder) -> Encoder:

@@ -45,7 +45,7 @@ def test_chunks_of_gpus_have_any_size():
     (part,) = chunks(lengths, 65_536, padding=ANY_SIZE)
     assert len(part) == 100 and len(part) not in SIZES
     parts = chunks(lengths, 2_000, padding=ANY_SIZE)
-    assert len(parts) > 3 and max(len(part) * lengths[part].max() for part in parts) <= 2_000
+    assert len(parts) == 3 and max(len(part) * lengths[part].max() for part in parts) <= 2_000
     assert len(chunks(np.array([2, 2, 2, 500]), 65_536, padding=ANY_SIZE)) == 2
 
 

@@ -44,6 +44,6 @@ def test_a_torch_without_these_operators_falls_back(encoder, monkeypatch):
     monkeypatch.setattr(linear.PackedLinear, "forward", missing)
     assert linear.linear_for(spans.CPU, torch.float32) is linear.Linear
     pairs = spans.inputs(spans.RAGGED)
-    made = spans.executor(encoder("bert"))
+    made = spans.executor(encoder("bert"), "mean")
     assert type(made.encoder.layers[0].out) is linear.Linear
     np.testing.assert_allclose(run(made, pairs)[:, 2], run(made, pairs, budget=64)[:, 2], atol=1e-5)
