@@ -46,11 +46,10 @@ from torch import nn
 
 from pyterrier_cascade import Cascade
 from pyterrier_cascade.crossencoder.model import load
-from pyterrier_cascade.encoder.device import has_bf16
+from pyterrier_cascade.encoder.device import CALIBRATED, CALIBRATION, has_bf16
 from pyterrier_cascade.encoder.engine import run
 from pyterrier_cascade.encoder.executors import Executors
 from pyterrier_cascade.encoder.heads import Head, log_odds
-from pyterrier_cascade.encoder.openvino_executor import CALIBRATED, CALIBRATION
 from pyterrier_cascade.encoder.pair_model import PairModel
 from pyterrier_cascade.encoder.pairs import TokenPairs, tokenize
 from pyterrier_cascade.training.batches import token_budget

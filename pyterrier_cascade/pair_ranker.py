@@ -9,9 +9,8 @@ import pandas as pd
 
 from pyterrier_cascade import frames
 from pyterrier_cascade.checks import is_count
-from pyterrier_cascade.encoder.device import device_of
+from pyterrier_cascade.encoder.device import CALIBRATED, CALIBRATION, device_of
 from pyterrier_cascade.encoder.executors import check_engine, computed_precision
-from pyterrier_cascade.encoder.openvino_executor import CALIBRATED, CALIBRATION
 from pyterrier_cascade.encoder.pairs import TokenPairs, fitting, tokenize
 from pyterrier_cascade.encoder.torch_executor import TorchExecutor
 from pyterrier_cascade.encoder.workers import ahead

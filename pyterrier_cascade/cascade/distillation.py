@@ -20,11 +20,10 @@ from pyterrier_cascade.cascade.loading import check_heads, check_last, place_hea
 from pyterrier_cascade.cascade.model import CascadeModel, fresh_head
 from pyterrier_cascade.cascade.placement import cheapest_layers
 from pyterrier_cascade.early_exit.groups import slabs
-from pyterrier_cascade.encoder.device import device_of, scoring_precision
+from pyterrier_cascade.encoder.device import CALIBRATED, device_of, scoring_precision
 from pyterrier_cascade.encoder.engine import read
 from pyterrier_cascade.encoder.executors import Executors
 from pyterrier_cascade.encoder.heads import Head
-from pyterrier_cascade.encoder.openvino_executor import CALIBRATED
 from pyterrier_cascade.encoder.pretrained import fixed_seed
 from pyterrier_cascade.encoder.workers import workers
 from pyterrier_cascade.forks import cached_property

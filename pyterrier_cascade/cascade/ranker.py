@@ -28,9 +28,8 @@ from pyterrier_cascade.early_exit.probability import curves_of, probabilities
 from pyterrier_cascade.early_exit.pruning import keep_of
 from pyterrier_cascade.early_exit.ranker import EarlyExitRanker, HeadScores
 from pyterrier_cascade.early_exit.trace import Trace
-from pyterrier_cascade.encoder.device import device_of
+from pyterrier_cascade.encoder.device import CALIBRATED, device_of
 from pyterrier_cascade.encoder.engine import run
-from pyterrier_cascade.encoder.openvino_executor import CALIBRATED
 from pyterrier_cascade.encoder.passages import PASSAGES, keep_documents, over_passages
 from pyterrier_cascade.model import TrainedOn
 from pyterrier_cascade.pair_ranker import ROWS, ROWS_AHEAD, PairRanker

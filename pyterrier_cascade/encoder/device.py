@@ -16,6 +16,12 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 PRECISIONS = ("auto", *DTYPES)
 """The names that a user may give for a precision of torch."""
 
+CALIBRATED = ("int8", "mixed")
+"""The precisions that need calibration; encoders of pairs have them on CPUs."""
+
+CALIBRATION = (32, 320)
+"""The smallest and the largest number of inputs that int8 is calibrated on."""
+
 
 def check_device(name: str | None) -> None:
     """Raises unless a name can be that of a device, here or on another machine; None lets the package choose one."""
@@ -66,9 +72,13 @@ def scoring_precision(name: str, device: torch.device) -> str:
     ``"auto"`` is bf16 on GPUs that have it, fp16 on other GPUs, and fp32 on CPUs.
 
     Args:
-        name: One of :data:`PRECISIONS`.
+        name: One of :data:`PRECISIONS` or :data:`CALIBRATED`.
         device: The device.
     """
+    if name in CALIBRATED and device.type != "cpu":
+        raise ValueError(
+            f"precision={name!r} is for CPUs, but this computes on {str(device)!r}; use 'auto', or give device='cpu'"
+        )
     if name == "fp16" and device.type == "cpu":
         raise ValueError("precision='fp16' is for GPUs, but this computes on the CPU; use 'auto', 'fp32' or 'bf16'")
     if name != "auto":
@@ -76,6 +86,11 @@ def scoring_precision(name: str, device: torch.device) -> str:
     if device.type == "cpu":
         return "fp32"
     return "bf16" if has_bf16(device) else "fp16"
+
+
+def low_precision(device: torch.device) -> str:
+    """Returns the precision of what int8 does not cover, such as attention: bf16 where the CPU has it, else fp32."""
+    return "bf16" if has_bf16(device) else "fp32"
 
 
 def warn_if_emulated(precision: str, device: torch.device) -> None:

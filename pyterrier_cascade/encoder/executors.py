@@ -7,17 +7,26 @@ import numpy as np
 import torch
 from torch import nn
 
-from pyterrier_cascade.checks import check_choices
-from pyterrier_cascade.encoder.device import PRECISIONS, check_device, device_of, scoring_precision
+from pyterrier_cascade.checks import check_choices, warn_user
+from pyterrier_cascade.encoder.device import (
+    CALIBRATED,
+    CALIBRATION,
+    PRECISIONS,
+    check_device,
+    device_of,
+    scoring_precision,
+)
 from pyterrier_cascade.encoder.heads import Head
-from pyterrier_cascade.encoder.openvino_executor import CALIBRATED, CALIBRATION, OpenVINOExecutor, openvino_precision
+from pyterrier_cascade.encoder.int8 import has_int8, int8_precision
+from pyterrier_cascade.encoder.int8_executor import int8_executor
+from pyterrier_cascade.encoder.openvino_executor import OpenVINOExecutor, openvino_precision
 from pyterrier_cascade.encoder.openvino_graphs import check_installed
 from pyterrier_cascade.encoder.pairs import TokenPairs
 from pyterrier_cascade.encoder.torch_executor import TorchExecutor
 from pyterrier_cascade.encoder.weight_cache import WeightCache
 from pyterrier_cascade.forks import Lock
 
-ENGINES = {"torch": PRECISIONS, "openvino": ("auto", "fp32", "bf16", *CALIBRATED)}
+ENGINES = {"torch": (*PRECISIONS, *CALIBRATED), "openvino": ("auto", "fp32", "bf16", *CALIBRATED)}
 """The precisions of each engine."""
 
 
@@ -31,9 +40,10 @@ def check_engine(engine: str, precision: str, device: str | None, torch_compile:
         raise ValueError(
             f"precision must be one of {', '.join(ENGINES[engine])} with engine={engine!r}, not {precision!r}{hint}"
         )
-    if not isinstance(torch_compile, bool) or (torch_compile and engine != "torch"):
+    if not isinstance(torch_compile, bool) or (torch_compile and (engine != "torch" or precision in CALIBRATED)):
         raise ValueError(
-            f"torch_compile={torch_compile!r} with engine={engine!r}: give True with engine='torch', or False"
+            f"torch_compile={torch_compile!r} with engine={engine!r} and precision={precision!r}: give True with "
+            "engine='torch' and another precision than int8 or mixed, or False"
         )
     if engine == "openvino":
         if device not in (None, "cpu"):
@@ -46,7 +56,8 @@ def check_engine(engine: str, precision: str, device: str | None, torch_compile:
 def computed_precision(engine: str, precision: str, device: str | None) -> str:
     """Returns the precision that an engine computes in on this machine, whatever the user calls it."""
     if engine == "torch":
-        return scoring_precision(precision, device_of(device))
+        found = scoring_precision(precision, device_of(device))
+        return int8_precision(found) if found in CALIBRATED else found
     return openvino_precision("fp32" if precision == "auto" else precision)
 
 
@@ -102,7 +113,17 @@ class Executors:
         where = device_of(device)
         precision = scoring_precision(precision, OpenVINOExecutor.device if engine == "openvino" else where)
 
+        if engine == "torch" and precision in CALIBRATED and not has_int8():
+            instead = int8_precision(precision)
+            warn_user(
+                f"precision={precision!r} needs a CPU with VNNI and oneDNN's operators for int8 in torch; this "
+                f"computes in {instead} instead"
+            )
+            precision = instead
+
         def make() -> TorchExecutor | OpenVINOExecutor:
+            if engine == "torch" and precision in CALIBRATED:
+                return int8_executor(self.encoder, self.heads, precision, self.calibration)
             if engine == "torch":
                 return TorchExecutor(self.encoder, self.heads, where, precision, torch_compile)
             return OpenVINOExecutor(self.encoder, self.heads, precision, cache, self.calibration)

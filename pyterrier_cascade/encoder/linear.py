@@ -9,7 +9,7 @@ from torch import nn
 Make = Callable[..., nn.Module]
 """A class of linear maps: it takes a weight ``(out, in)``, a bias ``(out,)`` or None, and the name of an activation."""
 
-_FUSED = {"gelu": ("gelu", "none"), "gelu_pytorch_tanh": ("gelu", "tanh"), "relu": ("relu", ""), None: ("none", "")}
+FUSED = {"gelu": ("gelu", "none"), "gelu_pytorch_tanh": ("gelu", "tanh"), "relu": ("relu", ""), None: ("none", "")}
 """The names and algorithms of oneDNN for the activations that it can fuse with a linear map."""
 
 
@@ -24,7 +24,7 @@ class Linear(nn.Module):
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, activation: str | None = None):
         super().__init__()
-        self.weight, self.bias, self.activation = weight, bias, _activation(activation)
+        self.weight, self.bias, self.activation = weight, bias, activation_of(activation)
 
     def forward(self, x: torch.Tensor, add: torch.Tensor | None = None) -> torch.Tensor:
         """Returns ``(..., out)`` for ``x`` of ``(..., in)``, plus ``add`` of ``(..., out)`` if it is given."""
@@ -47,8 +47,8 @@ class PackedLinear(nn.Module):
         super().__init__()
         self.weight = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), None)
         self.bias = bias
-        self.fused = _FUSED.get(activation, _FUSED[None])
-        self.activation = _activation(None if activation in _FUSED else activation)
+        self.fused = FUSED.get(activation, FUSED[None])
+        self.activation = activation_of(None if activation in FUSED else activation)
 
     def forward(self, x: torch.Tensor, add: torch.Tensor | None = None) -> torch.Tensor:
         """Returns ``(..., out)`` for ``x`` of ``(..., in)``, plus ``add`` of ``(..., out)`` if it is given."""
@@ -58,7 +58,8 @@ class PackedLinear(nn.Module):
         return self.activation(torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, name, [], algorithm))
 
 
-def _activation(name: str | None) -> nn.Module:
+def activation_of(name: str | None) -> nn.Module:
+    """Returns one of transformers' activations; the identity for None."""
     from transformers.activations import ACT2FN
 
     return nn.Identity() if name is None else ACT2FN[name]

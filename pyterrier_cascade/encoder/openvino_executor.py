@@ -11,7 +11,7 @@ from torch import nn
 
 from pyterrier_cascade.encoder import openvino_graphs
 from pyterrier_cascade.encoder.chunks import chunks
-from pyterrier_cascade.encoder.device import has_bf16
+from pyterrier_cascade.encoder.device import CALIBRATED, low_precision
 from pyterrier_cascade.encoder.executor import Executor
 from pyterrier_cascade.encoder.families import Weights, take_apart
 from pyterrier_cascade.encoder.heads import Head
@@ -19,19 +19,13 @@ from pyterrier_cascade.encoder.layout import Padded
 from pyterrier_cascade.encoder.pairs import TokenPairs
 from pyterrier_cascade.encoder.workers import workers
 
-CALIBRATED = ("int8", "mixed")
-"""The precisions that need calibration."""
-
-CALIBRATION = (32, 320)
-"""The smallest and the largest number of inputs that int8 is calibrated on."""
-
 
 def openvino_precision(precision: str) -> str:
     """Returns the precision that OpenVINO computes in on this machine, such as ``"int8 and bf16"``.
 
     Operations that int8 does not cover, such as norms and sums, are in bf16 where the hardware has it.
     """
-    rest = "bf16" if precision != "fp32" and has_bf16(OpenVINOExecutor.device) else "fp32"
+    rest = "fp32" if precision == "fp32" else low_precision(OpenVINOExecutor.device)
     return f"{precision} and {rest}" if precision in CALIBRATED else rest
 
 

@@ -15,7 +15,7 @@ from pyterrier_cascade.encoder.heads import Head
 from pyterrier_cascade.encoder.jagged import Jagged
 from pyterrier_cascade.encoder.layers import Layout
 from pyterrier_cascade.encoder.layout import Packed, Padded
-from pyterrier_cascade.encoder.linear import Linear, linear_for, with_linears
+from pyterrier_cascade.encoder.linear import Linear, Make, linear_for, with_linears
 from pyterrier_cascade.encoder.workers import calling_thread, workers
 
 GPU_BUDGET = 65_536
@@ -54,8 +54,10 @@ class TorchExecutor(Executor):
         encoder: A Hugging Face encoder without a head on top.
         heads: The heads, in order of their layers; the executor computes with copies of them.
         device: The device to compute on.
-        precision: The precision of weights and states, ``fp32``, ``bf16`` or ``fp16``; heads compute in fp32.
+        precision: The precision of weights and states, ``fp32``, ``bf16`` or ``fp16``; heads compute in fp32. States
+            are in fp32 too where a class of linear maps has its own precision, such as ``"int8 and bf16"``.
         torch_compile: Whether torch compiles the layers.
+        linear: The class of the linear maps; the fastest for the device unless given.
 
     Attributes:
         encoder: The encoder, taken apart.
@@ -70,18 +72,20 @@ class TorchExecutor(Executor):
         device: torch.device,
         precision: str = "fp32",
         torch_compile: bool = False,
+        linear: Make | None = None,
     ):
         warn_if_emulated(precision, device)
-        self.device, self.precision, self.dtype = device, precision, DTYPES[precision]
+        self.device, self.precision, self.dtype = device, precision, DTYPES.get(precision, torch.float32)
         on_cpu = device.type == "cpu"
-        linear = Linear if torch_compile else linear_for(device, self.dtype)
+        if linear is None:
+            linear = Linear if torch_compile else linear_for(device, self.dtype)
         weights = Weights(device, self.dtype, linear, together=not on_cpu)
         self.encoder = take_apart(encoder, weights)
         self.embeddings, self.width = self.encoder.embeddings, self.encoder.width
         self.varlen = has_varlen(device, self.dtype, self.width // self.encoder.layers[0].n_heads)
         self.budget, self.padding = 512 if on_cpu else GPU_BUDGET, padding_for(device, self.varlen)
         # In bf16 one attention with a mask is faster than several small ones. In fp32 torch is faster without masks.
-        self.merge = 0.75 if precision == "bf16" else 1.0
+        self.merge = 0.75 if "bf16" in precision else 1.0
         self.workers = workers if on_cpu else calling_thread
         self.heads = [head.to(device) for head in heads]
         for head in self.heads:

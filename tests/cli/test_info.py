@@ -118,6 +118,7 @@ def test_a_trace(info, cascade, tmp_path):
         "candidates": 30,
         "heads": [1, 2, 3],
         "layers": 3,
+        "precision": "fp32",
         "model": repr(ranker),
         "fingerprint": ranker.fingerprint(),
     }

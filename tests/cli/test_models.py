@@ -55,5 +55,5 @@ def test_settings_are_those_of_the_class():
 def test_the_weights_decide_some_settings():
     found = models.load("there", registry.by_command("hierarchical"), ["precision=bf16"])
     assert found.precision == "bf16"
-    with pytest.raises(ValueError, match="--with has no 'scheme'; there are precision"):
+    with pytest.raises(ValueError, match="--with has no 'scheme'; there are device, precision"):
         models.load("there", registry.by_command("hierarchical"), ["scheme=RI"])

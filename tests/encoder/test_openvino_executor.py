@@ -11,7 +11,8 @@ import torch
 
 from pyterrier_cascade import CrossEncoder, SequentialReranker
 from pyterrier_cascade.encoder import engine
-from pyterrier_cascade.encoder.openvino_executor import CALIBRATION, OpenVINOExecutor
+from pyterrier_cascade.encoder.device import CALIBRATION
+from pyterrier_cascade.encoder.openvino_executor import OpenVINOExecutor
 from pyterrier_cascade.encoder.pairs import TokenPairs
 from pyterrier_cascade.encoder.torch_executor import TorchExecutor
 from tests import tiny

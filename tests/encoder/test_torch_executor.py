@@ -20,7 +20,7 @@ def test_bf16_is_near_for_every_grouping_of_attention(encoder, family, merge):
     pairs = spans.inputs(spans.RAGGED)
     exact = run(spans.executor(encoder(family), "mean"), pairs)
     near = run(spans.executor(encoder(family), "mean", "bf16", merge=merge), pairs)
-    assert 0 < np.abs(near - exact).max() < 0.08
+    assert 0 < np.abs(near - exact).max() < 0.1 and np.abs(near - exact).mean() < 0.02
     assert np.corrcoef(near[:, 2], exact[:, 2])[0, 1] > 0.999
 
 

@@ -272,7 +272,7 @@ def two_gpus(monkeypatch):
 def test_one_process_trains_on_one_gpu(two_gpus, device, number):
     """Hugging Face's Trainer would take the first GPU, and divide the batches among both."""
     with trainer._current(torch.device(device)) as chosen:
-        made = trainer._arguments(Training(), "fp16", chosen, 10, False)
+        made = trainer._arguments(Training(precision="fp16"), chosen, 10, False)
         assert two_gpus[-1] == number
     assert two_gpus[-1] == 0
     assert (made.device, made.n_gpu, made.world_size) == (torch.device("cuda", number), 1, 1)
@@ -283,7 +283,7 @@ def test_one_process_trains_on_one_gpu(two_gpus, device, number):
 
 
 def test_a_cpu_beside_gpus_trains_alone(two_gpus):
-    made = trainer._arguments(Training(), "fp32", torch.device("cpu"), 10, False)
+    made = trainer._arguments(Training(precision="fp32"), torch.device("cpu"), 10, False)
     assert (made.device.type, made.n_gpu, made.dataloader_pin_memory, two_gpus) == ("cpu", 0, False, [0])
     assert PartialState().device.type == "cpu"
 
@@ -300,10 +300,12 @@ def test_only_the_device_of_the_training_keeps_its_random_state(two_gpus, monkey
 
 def test_weights_that_learn_in_fp16_are_measured_in_fp32(tiny_bert, monkeypatch):
     """A CPU has no fp16 training; its scaling of the loss is a GPU's."""
-    seen, monkeypatched = [], trainer._arguments
+    seen, arguments = [], trainer._arguments
     monkeypatch.setattr(trainer, "training_precision", lambda name, device: name)
     monkeypatch.setattr(
-        trainer, "_arguments", lambda settings, precision, *more: monkeypatched(settings, "fp32", *more)
+        trainer,
+        "_arguments",
+        lambda settings, *more: arguments(dataclasses.replace(settings, precision="fp32"), *more),
     )
     get = Executors.get
     monkeypatch.setattr(Executors, "get", lambda self, *given: seen.append(given[:2]) or get(self, *given))
