@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from pyterrier_cascade.encoder.device import DTYPES, low_precision
-from pyterrier_cascade.encoder.linear import FUSED, Linear, Make, activation_of, linear_for
+from pyterrier_cascade.encoder.linear import FUSED, Linear, activation_of, linear_for
 
 SHIFTS = (0.5, 0.7, 0.85, 1.0)
 """How far a channel's range may move from the inputs into the weight (SmoothQuant's alpha): 0 not at all, 1 wholly.
@@ -18,8 +18,11 @@ SHIFTS = (0.5, 0.7, 0.85, 1.0)
 States have a few channels with values far above the others, and one scale for all would leave the others few steps.
 """
 
-KEPT = (8, 256)
+KEPT = (16, 512)
 """The most rows of inputs that a map keeps of each chunk, and of all chunks."""
+
+SPARED = 6
+"""One of so many maps stays in bf16 in the precision ``mixed``: those whose results int8 changes most."""
 
 _CPU = torch.device("cpu")
 _LEAST = 1e-6
@@ -32,12 +35,14 @@ class Watching(Linear):
         low: The smallest value of each channel so far, at most 0, ``(in,)``.
         high: The largest value of each channel so far, at least 0, ``(in,)``.
         kept: Some of the inputs, in arrays of ``(n, in)``.
+        name: The name of the activation, or None.
     """
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, activation: str | None = None):
         super().__init__(weight, bias, activation)
         self.low, self.high = torch.zeros(2, weight.shape[1])
         self.kept: list[torch.Tensor] = []
+        self.name = activation
 
     def forward(self, x: torch.Tensor, add: torch.Tensor | None = None) -> torch.Tensor:
         """Returns what the plain map returns."""
@@ -130,46 +135,43 @@ class LowLinear(nn.Module):
         return found if add is None else add + found
 
 
-def fitted(
-    weight: torch.Tensor, bias: torch.Tensor | None, activation: str | None, seen: Watching, dtype: torch.dtype
-) -> Int8Linear:
-    """Returns a map in int8 with the least squared error on the inputs that were seen, and without its mean error.
+def fitted(seen: Watching, dtype: torch.dtype) -> tuple[Int8Linear, float]:
+    """Returns a map in int8 with the least squared error on the inputs that were seen, and this error.
+
+    The mean error of each output is taken back by the bias.
 
     Args:
-        weight: The weight, ``(out, in)``.
-        bias: The bias, ``(out,)``, or None.
-        activation: The name of one of transformers' activations, or None.
-        seen: The plain map after the calibration.
+        seen: The plain map, which has seen the inputs of the calibration.
         dtype: The type of the results to which nothing is added.
     """
-    rows = torch.cat(seen.kept)
-    exact, best = F.linear(rows, weight), (math.inf, SHIFTS[0], torch.zeros(len(weight)))
+    rows, bias = torch.cat(seen.kept), seen.bias
+    exact, best = F.linear(rows, seen.weight), (math.inf, SHIFTS[0], torch.zeros(len(seen.weight)))
     for shift in SHIFTS:
-        error = exact - Int8Linear(weight, None, None, seen.low, seen.high, shift, torch.float32)(rows)
+        error = exact - Int8Linear(seen.weight, None, None, seen.low, seen.high, shift, torch.float32)(rows)
         mean = error.mean(0)
         best = min(best, ((error - mean).square().mean().item(), shift, mean), key=lambda found: found[0])
-    _, shift, mean = best
-    return Int8Linear(weight, mean if bias is None else bias + mean, activation, seen.low, seen.high, shift, dtype)
+    loss, shift, mean = best
+    bias = mean if bias is None else bias + mean
+    return Int8Linear(seen.weight, bias, seen.name, seen.low, seen.high, shift, dtype), loss
 
 
-def int8_maps(watched: Sequence[Watching], mixed: bool) -> Make:
-    """Returns a function that makes the maps of an encoder in int8.
+def int8_maps(watched: Sequence[Watching], mixed: bool) -> list[nn.Module]:
+    """Returns the maps of an encoder in int8, in the order of the plain ones.
 
     Args:
-        watched: The maps of the same encoder, in the same order, after they have seen the inputs of the calibration.
-        mixed: Whether the maps from the feed-forward width back to the width stay in bf16. Most of the error of int8
-            comes from them.
+        watched: The plain maps, which have seen the inputs of the calibration.
+        mixed: Whether some maps stay in bf16, as :data:`SPARED` says.
     """
-    seen, dtype = iter(watched), DTYPES[low_precision(_CPU)]
+    dtype = DTYPES[low_precision(_CPU)]
 
-    def make(weight: torch.Tensor, bias: torch.Tensor | None, activation: str | None = None) -> nn.Module:
-        watching = next(seen)
-        # Layers above the last head have seen nothing, and are never run.
-        if not watching.kept or (mixed and weight.shape[0] < weight.shape[1]):
-            return LowLinear(weight, bias, activation, dtype)
-        return fitted(weight, bias, activation, watching, dtype)
+    def low(one: Watching) -> LowLinear:
+        return LowLinear(one.weight, one.bias, one.name, dtype)
 
-    return make
+    # Layers above the last head have seen nothing, and are never run.
+    found = [fitted(one, dtype) if one.kept else (low(one), 0.0) for one in watched]
+    losses = torch.tensor([loss for _, loss in found])
+    spared = losses.argsort(descending=True)[: len(found) // SPARED].tolist() if mixed else []
+    return [low(one) if number in spared else found[number][0] for number, one in enumerate(watched)]
 
 
 @functools.cache

@@ -32,5 +32,5 @@ def int8_executor(encoder: nn.Module, heads: Sequence[Head], precision: str, inp
     # Two threads would overwrite what the other has noted.
     exact.workers = calling_thread
     run(exact, inputs)
-    maps = int8_maps(watched, mixed=precision == "mixed")
-    return TorchExecutor(encoder, heads, cpu, int8_precision(precision), linear=maps)
+    maps = iter(int8_maps(watched, mixed=precision == "mixed"))
+    return TorchExecutor(encoder, heads, cpu, int8_precision(precision), linear=lambda *weights: next(maps))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from pyterrier_cascade.encoder import engine
+from pyterrier_cascade.encoder import engine, executors
 from pyterrier_cascade.encoder.executors import Executors, check_engine, computed_precision
 from tests.encoder import spans
 
@@ -42,9 +42,17 @@ def test_auto_is_fp32_on_a_cpu_with_both_engines(encoder):
     [
         (("onnx", "fp32", None), "engine must be one of torch, openvino, not 'onnx'"),
         (
-            ("torch", "int8", None),
-            "precision must be one of auto, fp32, bf16, fp16 with engine='torch', not 'int8' (int8 needs "
-            "engine='openvino')",
+            ("torch", "int4", None),
+            "precision must be one of auto, fp32, bf16, fp16, int8, mixed with engine='torch', not 'int4'",
+        ),
+        (
+            ("torch", "mixed", "cuda:0"),
+            "precision='mixed' is for CPUs, but this computes on 'cuda:0'; use 'auto', or give device='cpu'",
+        ),
+        (
+            ("torch", "int8", None, True),
+            "torch_compile=True with engine='torch' and precision='int8': give True with engine='torch' and another "
+            "precision than int8 or mixed, or False",
         ),
         (
             ("openvino", "fp16", None),
@@ -64,3 +72,15 @@ def test_auto_is_fp32_on_a_cpu_with_both_engines(encoder):
 def test_engines_are_checked_at_the_door(given, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         check_engine(*given)
+
+
+def test_without_int8_a_warning_says_what_computes(encoder, monkeypatch):
+    monkeypatch.setattr(executors, "has_int8", lambda: False)
+    monkeypatch.setattr(executors, "int8_precision", lambda precision: "bf16")
+    pairs, made = spans.inputs([5] * 32), Executors(encoder("bert"), spans.heads())
+    message = (
+        "precision='int8' needs a CPU with VNNI and oneDNN's operators for int8 in torch; this computes in bf16 instead"
+    )
+    with pytest.warns(UserWarning, match=f"^{re.escape(message)}$"):
+        assert made.get("torch", "int8", "cpu", pairs) is made.get("torch", "bf16", "cpu", pairs)
+    assert computed_precision("torch", "int8", "cpu") == "bf16" and made.calibration is None
