@@ -81,5 +81,5 @@ def test_a_cpu_has_no_core_to_spare(monkeypatch, device, engine, expected):
 @pytest.mark.parametrize("ranker", [CrossEncoder, Cascade])
 def test_only_torch_compiles(ranker):
     assert repr(ranker("x", torch_compile=True)) == f"{ranker.__name__}.from_pretrained('x', torch_compile=True)"
-    with pytest.raises(ValueError, match=re.escape("torch_compile='yes' with engine='torch' and precision='auto': give True with")):
+    with pytest.raises(ValueError, match=r"^torch_compile='yes' with engine='torch' and precision='auto': give"):
         ranker("x", torch_compile="yes")

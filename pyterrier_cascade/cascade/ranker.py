@@ -61,9 +61,9 @@ class Cascade(EarlyExitRanker, PairRanker):
         passages: How a document longer than the limit is scored by each head: by its ``"first"`` passage (the rest is
             cut off), or by the ``"max"`` or ``"mean"`` of the scores of all its passages, which go on or leave
             together.
-        engine: ``"torch"``, or ``"openvino"`` (extra ``openvino``) for the most speed on a CPU.
+        engine: ``"torch"``, or ``"openvino"`` (extra ``openvino``), which computes on the CPU.
         precision: ``"auto"`` is bf16 on GPUs that have it, fp16 on other GPUs, and fp32 on a CPU. Or ``"fp32"``,
-            ``"bf16"`` (where the hardware has it), ``"fp16"`` (on GPUs), or with OpenVINO ``"int8"`` and ``"mixed"``.
+            ``"bf16"`` (where the hardware has it), ``"fp16"`` (on GPUs), or on CPUs ``"int8"`` and ``"mixed"``.
         device: For example ``"cpu"`` or ``"cuda:0"``; by default a GPU where there is one.
         token_budget: The most tokens computed at once by one core or GPU; by default what suits the device.
         torch_compile: Whether torch compiles the layers, once for all lengths, in about half a minute at the first use.

@@ -35,10 +35,10 @@ class CrossEncoder(PairRanker):
             less where the tokenizer says so or the encoder has fewer positions. The positions alone are a limit.
         passages: How a document longer than the limit is scored: by its ``"first"`` passage (the rest is cut off), or
             by the ``"max"`` or ``"mean"`` of the scores of all its passages.
-        engine: ``"torch"``, or ``"openvino"`` (extra ``openvino``) for the most speed on a CPU.
+        engine: ``"torch"``, or ``"openvino"`` (extra ``openvino``), which computes on the CPU.
         precision: ``"auto"`` is bf16 on GPUs that have it, fp16 on other GPUs, and fp32 on a CPU. Or ``"fp32"``,
-            ``"bf16"`` (where the hardware has it), ``"fp16"`` (on GPUs), or with OpenVINO ``"int8"`` and ``"mixed"``,
-            which spares the most sensitive third of the weights. These two are calibrated on the first candidates
+            ``"bf16"`` (where the hardware has it), ``"fp16"`` (on GPUs), or on CPUs ``"int8"`` and ``"mixed"``,
+            which spares the weights that int8 hurts most. These two are calibrated on the first candidates
             scored, unless :meth:`calibrate` was called.
         device: For example ``"cpu"`` or ``"cuda:0"``; by default a GPU where there is one.
         token_budget: The most tokens computed at once by one core or GPU; by default what suits the device.

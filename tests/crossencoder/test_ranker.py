@@ -150,7 +150,10 @@ def test_it_has_a_cost_in_an_experiment(tmp_path, results):
     ("settings", "message"),
     [
         ({"passages": "last"}, "passages must be one of first, max, mean, not 'last'"),
-        ({"precision": "int3"}, "precision must be one of auto, fp32, bf16, fp16, int8, mixed with engine='torch', not 'int3'"),
+        (
+            {"precision": "int3"},
+            "precision must be one of auto, fp32, bf16, fp16, int8, mixed with engine='torch', not",
+        ),
         ({"max_length": 4}, "max_length=4 leaves no room for a query and a document; use 8 or more"),
     ],
 )
