@@ -14,7 +14,8 @@ from pyterrier_cascade.checks import warn_user
 from pyterrier_cascade.dcbert import late
 from pyterrier_cascade.dcbert.interaction import Interaction, tensor
 from pyterrier_cascade.dcbert.joint import LATE_SCALE, Encoded, JointLayers
-from pyterrier_cascade.dcbert.model import DCBert
+from pyterrier_cascade.dcbert.model import LAYERED, DCBert
+from pyterrier_cascade.dcbert.one_way import OneWay, OneWayLayers
 from pyterrier_cascade.encoder.families import Weights
 from pyterrier_cascade.encoder.lengths import default_length, length_limit
 from pyterrier_cascade.encoder.linear import linear_for
@@ -59,8 +60,13 @@ class DCBertModel(LoadedModel):
 
     @property
     def joint_layers(self) -> int:
-        """The joint layers; the variants have none."""
-        return self.module.config.joint_layers if self.module.config.variant == "transformer" else 0
+        """The joint layers, one-way ones too; the other variants have none."""
+        return self.module.config.joint_layers if self.module.config.variant in LAYERED else 0
+
+    @property
+    def is_one_way(self) -> bool:
+        """Whether joint layers compute the question's tokens only."""
+        return self.module.config.variant == "one_way"
 
     @property
     def full_layers(self) -> int:
@@ -144,7 +150,8 @@ def _scorer(joint: nn.Module, device: torch.device) -> Scorer:
     if isinstance(joint, JointLayers):
         make = linear_for(device, torch.float32)
         layers = joint.family.layers(joint.encoder, Weights(device, torch.float32, make, together=device.type != "cpu"))
-        interaction = Interaction(layers, joint.positions.weight, joint.types.weight, joint.head, device)
+        kind = OneWay if isinstance(joint, OneWayLayers) else Interaction
+        interaction = kind(layers, joint.positions.weight, joint.types.weight, joint.head, device)
         if joint.late is None:
             return interaction.score
         weight, compared = LATE_SCALE * joint.late.item(), late.scorer(device)

@@ -25,7 +25,7 @@ SLAB = 128
 class Interaction:
     """Scores documents for a question: K Transformer layers over the states of both, a classifier on their two CLS.
 
-    Of the last layer only the two rows that the classifier reads are computed, see :class:`LastLayer`. With one layer
+    Of the last layer only the two rows that the classifier reads are computed, see :class:`AskingLayer`. With one layer
     (DC-9) no token of a document is projected: its states are read once, and summed with weights. The scores equal
     those of whole layers, to rounding. It computes in the type of the layers' weights, and threads may share it.
 
@@ -55,7 +55,7 @@ class Interaction:
         self.device = torch.device(device)
         self.positions, self.types = (table.detach().to(self.device, torch.float32) for table in (positions, types))
         *self.layers, last = layers
-        self.last = LastLayer(last)
+        self.last = AskingLayer(last)
         # The tokens of a chunk: few enough for the cache of a CPU.
         self.chunk = 512
         # The same choice as in the executor: a mask costs less than more products, but in bf16 only.
@@ -86,7 +86,7 @@ class Interaction:
         return scores
 
     def _at_once(self, pairs: "PairInputs", rows: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns the two CLS before the only layer and their weighted sums, for :meth:`LastLayer.outputs`."""
+        """Returns the two CLS before the only layer and their weighted sums, for :meth:`AskingLayer.outputs`."""
         dtype = self.last.dtype
         question_cls, document_cls = pairs.question[:1].to(dtype), pairs.document_cls(rows).to(dtype)
         # The heads of one question ask all documents for the same.
@@ -165,11 +165,15 @@ class PairInputs:
 
     def document_cls(self, rows: np.ndarray) -> torch.Tensor:
         """Returns the first token of some documents, ``(n, width)``."""
+        return self.first_states(rows) + self._added[0]
+
+    def first_states(self, rows: np.ndarray) -> torch.Tensor:
+        """Returns the state of the first token of some documents, without position and type, ``(n, width)``."""
         places = self._starts[rows]
         states = tensor(self._states[places]).to(self._added)
         if self._scales is not None:
             states *= tensor(self._scales[places]).to(states)[:, None]
-        return states + self._added[0]
+        return states
 
     def on_device(self) -> torch.Tensor:
         """Returns the question's inputs and behind them all documents' states, on the device of the positions."""
@@ -193,18 +197,37 @@ class PairInputs:
         added = torch.cat([torch.zeros_like(self.question), self._added])
         return together.index_select(0, source) + added.index_select(0, place)
 
-    def each(self, rows: np.ndarray) -> Iterator[torch.Tensor]:
-        """Yields some inputs one by one, ``(length, width)``; each overwrites the one before in memory."""
-        tokens = self.question.new_empty(int(self.lengths[rows].max()), self.question.shape[1])
-        tokens[: len(self.question)] = self.question
-        for row in rows.tolist():
-            yield self._with_document(row, tokens[: self.lengths[row]])
+    def first_states_on_device(self, together: torch.Tensor, rows: np.ndarray) -> torch.Tensor:
+        """Returns the same, given what :meth:`on_device` returned."""
+        return together.index_select(0, uploaded(len(self.question) + self._starts[rows], together.device))
+
+    def each(
+        self, rows: np.ndarray, questions: torch.Tensor | None = None, multiple: int = 1
+    ) -> Iterator[torch.Tensor]:
+        """Yields some inputs one by one, ``(length, width)``; each overwrites the one before in memory.
+
+        Args:
+            rows: The numbers of the inputs.
+            questions: What stands at the beginning of each input in place of the question's inputs,
+                ``(n, n_question_tokens, width)``.
+            multiple: The number of rows is a multiple of this; zeros fill it up.
+        """
+        n, real = len(self.question), self.lengths[rows]
+        lengths = -(-real // multiple) * multiple
+        tokens = self.question.new_empty(int(lengths.max()), self.question.shape[1])
+        tokens[:n] = self.question
+        for number, (row, end, length) in enumerate(zip(rows.tolist(), real.tolist(), lengths.tolist(), strict=True)):
+            if questions is not None:
+                tokens[:n] = questions[number]
+            self._with_document(row, tokens[:end])
+            tokens[end:length] = 0
+            yield tokens[:length]
 
     def all(self, rows: np.ndarray) -> torch.Tensor:
         """Returns some inputs end to end, ``(n_tokens, width)``."""
         return torch.cat([tokens.clone() for tokens in self.each(rows)])
 
-    def _with_document(self, row: int, tokens: torch.Tensor) -> torch.Tensor:
+    def _with_document(self, row: int, tokens: torch.Tensor) -> None:
         start, length = int(self._starts[row]), int(self._lengths[row])
         document, added, part = tokens[-length:], self._added[:length], slice(start, start + length)
         document.copy_(tensor(self._states[part]))
@@ -212,11 +235,10 @@ class PairInputs:
             document.add_(added)
         else:
             torch.addcmul(added, document, tensor(self._scales[part]).to(added)[:, None], out=document)
-        return tokens
 
 
-class LastLayer:
-    """Computes the outputs of a layer at a few rows of each input, without keys and values of the other rows.
+class AskingLayer:
+    """Computes the outputs of a layer at some rows of each input, without keys and values of the other rows.
 
     The weight of token ``x`` for query ``q`` in a head is ``(x W_k + b_k) q = x (W_k' q)`` plus a constant, which the
     softmax removes. So the query is multiplied by ``W_k`` instead of every token. Likewise
@@ -241,8 +263,11 @@ class LastLayer:
 
     def asked(self, rows: torch.Tensor) -> torch.Tensor:
         """Returns the queries of the heads of some rows ``(n, width)`` for tokens' states, ``(n, n_heads, width)``."""
-        query = self.layer.query(rows).unflatten(-1, (self.n_heads, -1))
-        return torch.bmm(query.transpose(0, 1), self.key).transpose(0, 1)
+        return self.absorbed(self.layer.query(rows)).transpose(0, 1)
+
+    def absorbed(self, query: torch.Tensor) -> torch.Tensor:
+        """Returns the same for rows' queries ``(n, width)``, one head after the other, ``(n_heads, n, width)``."""
+        return torch.bmm(query.unflatten(-1, (self.n_heads, -1)).transpose(0, 1), self.key)
 
     def context(self, asked: torch.Tensor, inputs: Iterable[torch.Tensor]) -> torch.Tensor:
         """Returns the weighted sums of each input's tokens, shaped like ``asked``.
@@ -276,10 +301,26 @@ class LastLayer:
             rows: Their states before it, ``(n, n_rows, width)``.
             context: The weighted sums for the heads of each, ``(n, n_rows * n_heads, width)``.
         """
-        states, layer = rows.flatten(0, 1), self.layer
-        context = context.view(len(states), self.n_heads, -1).transpose(0, 1)
-        value = torch.bmm(context, self.value).transpose(0, 1).flatten(1) + self.value_bias
-        attended = layer.attention_norm(layer.out(value, add=states))
+        context = context.view(-1, self.n_heads, context.shape[-1]).transpose(0, 1)
+        return self.after_attention(rows, self.values(context))
+
+    def values(self, context: torch.Tensor) -> torch.Tensor:
+        """Returns what the attention gives, without the bias of the values, ``(n_rows, width)``.
+
+        Args:
+            context: The weighted sums of states, one head after the other, ``(n_heads, n_rows, width)``.
+        """
+        return torch.bmm(context, self.value).transpose(0, 1).flatten(1)
+
+    def after_attention(self, rows: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        """Returns the layer's outputs, shaped like ``rows``.
+
+        Args:
+            rows: See :meth:`outputs`.
+            values: What :meth:`values` returns, for all rows end to end, ``(n * n_rows, width)``.
+        """
+        layer = self.layer
+        attended = layer.attention_norm(layer.out(values + self.value_bias, add=rows.flatten(0, 1)))
         return layer.output_norm(layer.down(layer.up(attended), add=attended)).view(rows.shape)
 
 

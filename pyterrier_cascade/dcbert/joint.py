@@ -78,6 +78,14 @@ class JointLayers(nn.Module):
         self, questions: Encoded, documents: Encoded, question_of: torch.Tensor, document_of: torch.Tensor
     ) -> torch.Tensor:
         """Returns the log-odds of relevance of pairs, ``(n_pairs,)``."""
+        joined = self.joined(questions, documents, question_of, document_of)
+        scores = self.compared(joined)
+        return scores if self.late is None else scores + LATE_SCALE * self.late * late_interaction(joined)
+
+    def joined(
+        self, questions: Encoded, documents: Encoded, question_of: torch.Tensor, document_of: torch.Tensor
+    ) -> "Joined":
+        """Returns the states of each question and its document end to end."""
         n, m = questions.lengths[question_of], documents.lengths[document_of]
         longest = int((n + m).max())
         if longest > self.positions.num_embeddings:
@@ -94,10 +102,16 @@ class JointLayers(nn.Module):
             len(questions.states) + first_d[document_of][:, None] + place - n[:, None],
         )
         states = torch.cat([questions.states, documents.states])[source.masked_fill(~real, 0)]
-        late = 0.0
-        if self.late is not None:
-            late = LATE_SCALE * self.late * late_interaction(states, n, real & ~in_question)
-        states = states + self.positions(place) + self.types((~in_question).long())
+        return Joined(states, n, in_question, real)
+
+    def placed(self, joined: "Joined") -> torch.Tensor:
+        """Returns the inputs of the first layer: states, positions and types summed, ``(n_pairs, longest, width)``."""
+        places = torch.arange(joined.states.shape[1], device=joined.states.device)
+        return joined.states + self.positions(places) + self.types((~joined.in_question).long())
+
+    def compared(self, joined: "Joined") -> torch.Tensor:
+        """Returns what the classifier says of the layers' outputs, ``(n_pairs,)``."""
+        states, real, n = self.placed(joined), joined.real, joined.n
         if len(self.layers) > 1:
             owner, name = self.family.layer_list(self.encoder)
             every = getattr(owner, name)
@@ -107,47 +121,59 @@ class JointLayers(nn.Module):
             finally:
                 setattr(owner, name, every)
         both = torch.stack([states[:, 0], states[torch.arange(len(n), device=n.device), n]], 1)
-        return self.head(*self.last(both, states, real).unbind(1)) + late
+        return self.head(*self.outputs(self.layers[-1], both, states, real).unbind(1))
 
-    def last(self, asking: torch.Tensor, states: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
-        """Returns the outputs of the last layer at the asking rows, ``(n, n_asking, width)``, and computes no others.
+    def outputs(
+        self, layer: LayerParts, asking: torch.Tensor, states: torch.Tensor, real: torch.Tensor
+    ) -> torch.Tensor:
+        """Returns the outputs of a layer at the asking rows, ``(n, n_asking, width)``, and computes no others.
 
         No token is projected: queries are multiplied by W_k instead of all keys, and W_v is applied to the weighted
         sums instead of all values. With a single joint layer, training so costs a hundredth.
 
         Args:
+            layer: The layer.
             asking: The states of the rows whose outputs are wanted, ``(n, n_asking, width)``.
             states: The states that they attend to, ``(n, longest, width)``.
             real: Which of these are no pads, ``(n, longest)``.
         """
-        parts, dropout = self.layers[-1], functools.partial(F.dropout, p=self.dropout, training=self.training)
+        dropout = functools.partial(F.dropout, p=self.dropout, training=self.training)
         heads = (self.encoder.config.num_attention_heads, -1)
-        key, value = (part.weight.unflatten(0, heads) for part in (parts.key, parts.value))
-        query = parts.query(asking).unflatten(-1, heads) * key.shape[1] ** -0.5
+        key, value = (part.weight.unflatten(0, heads) for part in (layer.key, layer.value))
+        query = layer.query(asking).unflatten(-1, heads) * key.shape[1] ** -0.5
         asked = torch.einsum("nrhk,hkd->nrhd", query, key)
         logits = asked.flatten(1, 2) @ states.transpose(1, 2)
         weights = dropout(logits.float().masked_fill(~real[:, None], -torch.inf).softmax(-1)).to(states.dtype)
         context = (weights @ states).unflatten(1, asked.shape[1:3])
-        bias = parts.value.bias.unflatten(0, heads) * weights.sum(-1).unflatten(1, asked.shape[1:3])[..., None]
+        bias = layer.value.bias.unflatten(0, heads) * weights.sum(-1).unflatten(1, asked.shape[1:3])[..., None]
         attended = (torch.einsum("nrhd,hkd->nrhk", context, value) + bias).flatten(2)
-        attended = parts.attention_norm(dropout(parts.out(attended)) + asking)
-        return parts.output_norm(dropout(parts.down(self.activation(parts.up(attended)))) + attended)
+        attended = layer.attention_norm(dropout(layer.out(attended)) + asking)
+        return layer.output_norm(dropout(layer.down(self.activation(layer.up(attended)))) + attended)
 
 
-def late_interaction(states: torch.Tensor, n: torch.Tensor, in_document: torch.Tensor) -> torch.Tensor:
-    """Returns the mean over the question's tokens of the best cosine with a token of the document, ``(n_pairs,)``.
+class Joined(NamedTuple):
+    """Questions, each with a document behind it, padded.
 
-    Args:
-        states: Question and document end to end, ``(n_pairs, longest, width)``.
+    Attributes:
+        states: The states, ``(n_pairs, longest, width)``.
         n: The number of the question's tokens, ``(n_pairs,)``.
-        in_document: Which tokens are the document's, ``(n_pairs, longest)``.
+        in_question: Which tokens are the question's, ``(n_pairs, longest)``.
+        real: Which tokens are no pads, ``(n_pairs, longest)``.
     """
-    states = F.normalize(states.float(), dim=-1)
+
+    states: torch.Tensor
+    n: torch.Tensor
+    in_question: torch.Tensor
+    real: torch.Tensor
+
+
+def late_interaction(joined: Joined) -> torch.Tensor:
+    """Returns the mean over the question's tokens of the best cosine with a token of the document, ``(n_pairs,)``."""
+    states, n = F.normalize(joined.states.float(), dim=-1), joined.n
     longest = int(n.max())
     cosines = states[:, :longest] @ states.transpose(1, 2)
-    best = cosines.masked_fill(~in_document[:, None], -torch.inf).amax(-1)
-    asked = torch.arange(longest, device=n.device) < n[:, None]
-    return best.masked_fill(~asked, 0).sum(1) / n
+    best = cosines.masked_fill(~(joined.real & ~joined.in_question)[:, None], -torch.inf).amax(-1)
+    return best.masked_fill(~joined.in_question[:, :longest], 0).sum(1) / n
 
 
 class Comparison(nn.Module):

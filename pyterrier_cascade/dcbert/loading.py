@@ -95,7 +95,7 @@ def _fresh(source: str, parts: dict[str, Any], trust_remote_code: bool) -> DCBer
     for encoder in module.encoders.values():
         # Fewer layers take the first of them.
         encoder.load_state_dict(bare.state_dict(), strict=False)
-    if config.variant == "transformer":
+    if isinstance(module.joint, JointLayers):
         _start(module.joint, bare)
     return module
 

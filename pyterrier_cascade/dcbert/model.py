@@ -7,11 +7,18 @@ import transformers
 from torch import nn
 
 from pyterrier_cascade.dcbert.joint import Encoded, JointLayers, bare_encoder
+from pyterrier_cascade.dcbert.one_way import OneWayLayers
 from pyterrier_cascade.dcbert.variants import LinearInteraction, LSTMInteraction
 from pyterrier_cascade.encoder.families import family_of
 from pyterrier_cascade.encoder.pretrained import config_of
 
-VARIANTS = ("transformer", "linear", "lstm")
+LAYERED = {"transformer": JointLayers, "one_way": OneWayLayers}
+"""The variants with joint layers."""
+
+OTHERS = {"linear": LinearInteraction, "lstm": LSTMInteraction}
+"""The variants without."""
+
+VARIANTS = (*LAYERED, *OTHERS)
 
 TOGETHER = 8
 """How many texts go through an encoder together in training."""
@@ -22,8 +29,8 @@ class DCBertConfig(transformers.PretrainedConfig):
 
     Args:
         encoder: The configuration of the Hugging Face encoder, at its full depth, as a dictionary with ``model_type``.
-        variant: The interaction: ``"transformer"`` is K joint layers (DC-5); ``"linear"`` and ``"lstm"`` are the
-            variants that the paper compares with (DC-35).
+        variant: The interaction: ``"transformer"`` is K joint layers (DC-5); ``"one_way"`` is K layers that compute
+            the question's rows only; ``"linear"`` and ``"lstm"`` are the variants that the paper compares with (DC-35).
         joint_layers: K (DC-9).
         lower_layers: The depth of the two encoders; full unless given (DC-3).
         tied: Whether one encoder serves both questions and documents (DC-4).
@@ -71,10 +78,10 @@ class DCBert(transformers.PreTrainedModel):
         sides = ("question",) if config.tied else ("question", "document")
         self.encoders = nn.ModuleDict({s: bare_encoder(config.encoder_config(config.lower_layers)) for s in sides})
         width = config.encoder_config().hidden_size
-        if config.variant == "transformer":
-            self.joint = JointLayers(config.encoder_config(config.joint_layers), config.head)
+        if config.variant in LAYERED:
+            self.joint = LAYERED[config.variant](config.encoder_config(config.joint_layers), config.head)
         else:
-            self.joint = {"linear": LinearInteraction, "lstm": LSTMInteraction}[config.variant](width)
+            self.joint = OTHERS[config.variant](width)
         self.post_init()
 
     def _init_weights(self, module: nn.Module) -> None:

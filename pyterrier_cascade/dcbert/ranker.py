@@ -110,8 +110,9 @@ class DCBERT(NeuralRanker):
 
         Args:
             name_or_path: A folder or a Hub name: a DC-BERT, or an encoder with or without a classifier.
-            variant: The interaction on a bare encoder: ``"transformer"`` layers (the default), or one of the variants
-                ``"linear"`` and ``"lstm"`` that the paper compares them with (DC-35).
+            variant: The interaction on a bare encoder: ``"transformer"`` layers (the default); ``"one_way"`` layers, in
+                which the query reads the document and not the other way round; or one of the variants ``"linear"`` and
+                ``"lstm"`` that the paper compares with (DC-35).
             joint_layers: K, the joint layers on a bare encoder; 1 by default (DC-9).
             lower_layers: The layers of both encoders; all by default (DC-3).
             tied: Whether one encoder serves queries and documents; two by default (DC-4).
@@ -173,7 +174,8 @@ class DCBERT(NeuralRanker):
     ) -> dict[str, np.ndarray]:
         """Returns the cost columns: the query's encoding once, the joint layers for each candidate (DC-10).
 
-        A joint layer counts in full, though only two rows of the last one are computed.
+        A joint layer counts in full, though only two rows of the last one are computed. By tokens, a one-way layer
+        counts those of the query.
 
         Args:
             frame: The candidates.
@@ -185,10 +187,12 @@ class DCBERT(NeuralRanker):
         joint = model.joint_layers if self.interaction == "joint" else 0
         per_document = np.where(cached, 0, model.lower_layers)
         once = model.lower_layers / blocks.sizes[blocks.codes]
-        pair_tokens = scores.n_inputs * scores.query_tokens + scores.tokens
+        query_tokens = scores.n_inputs * scores.query_tokens
+        pair_tokens = query_tokens + scores.tokens
+        joint_tokens = joint * (query_tokens if model.is_one_way else pair_tokens)
         spent = (
             once + (joint + per_document) * scores.n_inputs,
-            once * scores.query_tokens + joint * pair_tokens + per_document * scores.tokens,
+            once * scores.query_tokens + joint_tokens + per_document * scores.tokens,
         )
         whole = (model.full_layers * scores.n_inputs, model.full_layers * pair_tokens)
         return frames.charged_in_all(frame, blocks, spent, whole)

@@ -116,7 +116,7 @@ def test_a_cache_lets_no_code_run(saved, corpus, tmp_path):
     assert cache.meta["parts"] == {} == cache.reranker().dcbert().model.options
 
 
-@pytest.mark.parametrize("variant", ["linear", "lstm"])
+@pytest.mark.parametrize("variant", ["one_way", "linear", "lstm"])
 def test_variants_rank_from_the_cache(bare, corpus, candidates, tmp_path, variant):
     fresh = DCBERT.from_pretrained(bare, variant=variant)
     assert f"variant={variant!r}" in repr(fresh) and eval(repr(fresh)) == fresh

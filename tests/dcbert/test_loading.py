@@ -8,10 +8,11 @@ from tests import tiny
 from tests.dcbert.fresh import loaded, logits, made
 
 
-def test_parts_start_from_the_encoder(tmp_path):
+@pytest.mark.parametrize("variant", ["transformer", "one_way"])
+def test_parts_start_from_the_encoder(tmp_path, variant):
     source = tiny.save(tmp_path / "bert", layers=3, outputs=None)
     encoder = transformers.AutoModel.from_pretrained(source)
-    module, _, untrained = loaded(source, joint_layers=2, lower_layers=1)
+    module, _, untrained = loaded(source, joint_layers=2, lower_layers=1, variant=variant)
     assert untrained == f"the joint layers on {source!r} are fresh"
     for side in ("question", "document"):
         lower = module.encoder_of(side)
@@ -49,7 +50,14 @@ def test_tied_encoders_are_one(tmp_path):
     assert torch.equal(logits(module, tokenizer, [(0, 0)]), logits(untied, tokenizer, [(0, 0)]))
 
 
-@pytest.mark.parametrize("parts", [{"joint_layers": 2, "head": "paper"}, {"variant": "lstm", "tied": True}])
+SAVED = [
+    {"joint_layers": 2, "head": "paper"},
+    {"variant": "lstm", "tied": True},
+    {"variant": "one_way", "joint_layers": 2},
+]
+
+
+@pytest.mark.parametrize("parts", SAVED)
 def test_what_is_saved_is_what_is_loaded(tmp_path, parts):
     module, tokenizer, _ = made(tmp_path, **parts)
     module.config.trained_on = {"questions": 1}
@@ -64,7 +72,7 @@ def test_what_is_saved_is_what_is_loaded(tmp_path, parts):
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ({"variant": "gru"}, "variant must be one of transformer, linear, lstm, not 'gru'"),
+        ({"variant": "gru"}, "variant must be one of transformer, one_way, linear, lstm, not 'gru'"),
         ({"head": "both"}, "head must be one of late, compare, paper, not 'both'"),
         ({"joint_layers": 0}, "joint_layers must be at least 1, not 0"),
         ({"joint_layers": 3}, "joint_layers=3, but the encoder '.*' has 2 layers"),
@@ -76,9 +84,10 @@ def test_bad_parts(tmp_path, parts, message):
         loading.load(tiny.save(tmp_path / "bert", outputs=None), **parts)
 
 
-def test_a_modernbert_has_no_positions_to_start_from(tmp_path):
+@pytest.mark.parametrize("variant", ["transformer", "one_way"])
+def test_a_modernbert_has_no_positions_to_start_from(tmp_path, variant):
     with pytest.raises(ValueError, match="is of type 'modernbert', which has no table of positions"):
-        loading.load(tiny.save(tmp_path / "modern", "modernbert", outputs=None))
+        loading.load(tiny.save(tmp_path / "modern", "modernbert", outputs=None), variant=variant)
 
 
 def test_a_saved_model_has_its_own_parts(tmp_path):

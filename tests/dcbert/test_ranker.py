@@ -117,7 +117,7 @@ def test_a_long_query_is_cut_and_said(dcbert, candidates):
         ({"passages": "sum"}, "passages must be one of first, max, mean, not 'sum'"),
         ({"precision": "int8"}, "precision must be one of auto, fp32, bf16, fp16, not 'int8'"),
         ({"query_length": 2}, "query_length=2 leaves no room for a word; use 4 tokens or more"),
-        ({"variant": "gru"}, "variant must be one of transformer, linear, lstm, not 'gru'"),
+        ({"variant": "gru"}, "variant must be one of transformer, one_way, linear, lstm, not 'gru'"),
         ({"head": "sum"}, "head must be one of late, compare, paper, not 'sum'"),
         ({"joint_layers": 0}, "joint_layers must be at least 1, not 0"),
         ({"training": 3}, r"training must be DCBertTraining\(...\), not 3"),

@@ -10,6 +10,7 @@ import torch
 from pyterrier_cascade import DCBERT, Cascade, HierarchicalRanker
 from pyterrier_cascade.dcbert import late
 from pyterrier_cascade.dcbert.interaction import Interaction
+from pyterrier_cascade.dcbert.one_way import OneWay
 from pyterrier_cascade.encoder.families import Weights, take_apart
 from tests import lists, tiny
 from tests.dcbert.random_states import flat, texts
@@ -38,11 +39,12 @@ def scores(ranker, frame=FRAME) -> np.ndarray:
     return ranker(frame).sort_values(["qid", "docno"])["score"].to_numpy()
 
 
-PARTS = [{"joint_layers": 2}, {"variant": "linear"}, {"head": "paper"}, {"head": "compare"}]
+ONE_WAY = {"variant": "one_way", "joint_layers": 2}
+PARTS = [{"joint_layers": 2}, {"variant": "one_way"}, {"variant": "linear"}, {"head": "paper"}, {"head": "compare"}]
 
 
 @pytest.mark.parametrize(
-    "parts", [{}, {"variant": "lstm"}, *(pytest.param(one, marks=pytest.mark.slow) for one in PARTS)], ids=str
+    "parts", [{}, ONE_WAY, {"variant": "lstm"}, *(pytest.param(one, marks=pytest.mark.slow) for one in PARTS)], ids=str
 )
 def test_dcbert(bare, tmp_path, parts):
     """From texts and from a cache, joint and late; the user's module stays on the CPU."""
@@ -65,15 +67,16 @@ def test_dcbert(bare, tmp_path, parts):
     assert {parameter.device.type for parameter in model.model.loaded.module.parameters()} == {"cpu"}
 
 
+@pytest.mark.parametrize("kind", [Interaction, OneWay])
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("dtype", ["fp32", "fp16", "int8"])
-def test_a_hundred_documents_of_a_question_are_one_step(layers, dtype):
+def test_a_hundred_documents_of_a_question_are_one_step(kind, layers, dtype):
     """All documents are uploaded at once, and no operation takes one document."""
     (question,), documents = texts([7], seed=1), flat(texts(np.random.default_rng(0).integers(8, 14, 100)), dtype)
     joint = Joint(layers)
-    want = joint.interaction.score(question, documents)
+    want = kind(joint.layers, joint.positions, joint.types, joint.head).score(question, documents)
     there = take_apart(joint.encoder, Weights(SIM, torch.float32, together=True)).layers
-    made = Interaction(there, joint.positions, joint.types, joint.head, SIM)
+    made = kind(there, joint.positions, joint.types, joint.head, SIM)
     sim.reset()
     found = made.score(question, documents)
     torch.testing.assert_close(found, want, atol=1e-5, rtol=0)
