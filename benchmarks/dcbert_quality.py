@@ -30,6 +30,8 @@ from pyterrier_cascade import BM25, DCBERT, PBT, PTB, CrossEncoder, DCBertTraini
 from pyterrier_cascade.dcbert.supervision import answer_qrels
 
 SHARED = Path(os.environ.get("PTC_SHARED", "../shared"))
+LAYERED = {"transformer": "", "one_way": "one way "}
+"""The variants with K layers, each with what stands before K in the table."""
 KEYS = ("way", "variant", "joint_layers", "head", "frozen", "epochs", "questions", "random_first", "loss", "negatives",
         "start", "teacher", "frozen_rate", "rate", "seed")  # fmt: skip
 CURVE = (1, 2, 3, 5, 10, 20)
@@ -110,7 +112,7 @@ def dcbert(options: argparse.Namespace, sets: dict) -> tuple[DCBERT, pd.DataFram
         seed=options.seed,
     )
     source = options.kept if options.start == "monolithic" else options.model
-    k = {"joint_layers": options.joint_layers} if options.variant == "transformer" else {}
+    k = {"joint_layers": options.joint_layers} if options.variant in LAYERED else {}
     ranker = DCBERT.from_pretrained(source, variant=options.variant, head=options.head, training=training, **k)
     lists = sets["train"]
     if options.teacher:
@@ -189,7 +191,8 @@ def title(row: dict) -> str:
         return "late interaction, nothing trained"
     if row["way"] != "dcbert":
         return f"{row['way']}, {row['questions']} questions, {row['epochs']} epochs, rate {row['rate']:g}"
-    k = f"K={row['joint_layers']}, {row['head']} head" if row["variant"] == "transformer" else row["variant"]
+    name = LAYERED.get(row["variant"], row["variant"])
+    k = f"{name}K={row['joint_layers']}, {row['head']} head" if row["variant"] in LAYERED else name
     more = {"random first": row["random_first"], "start": row["start"], "teacher": row["teacher"]}
     said = "".join(f", {name} {value}" for name, value in more.items() if value and value != "encoder")
     return (
@@ -206,7 +209,7 @@ def main() -> None:
     parser.add_argument("--results", default="dcbert_quality.jsonl", help="file of JSON lines")
     parser.add_argument("--model", default=str(SHARED / "models" / "e5-small"))
     parser.add_argument("--kept", help="folder of the trained monolithic model, made if it is not there")
-    parser.add_argument("--variant", choices=["transformer", "linear", "lstm"], default="transformer")
+    parser.add_argument("--variant", choices=["transformer", "one_way", "linear", "lstm"], default="transformer")
     parser.add_argument("--joint-layers", type=int, default=1)
     parser.add_argument("--head", choices=["late", "compare", "paper"], default="late")
     parser.add_argument("--frozen", type=int, default=3, help="epochs with frozen encoders")

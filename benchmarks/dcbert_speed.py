@@ -81,6 +81,10 @@ def contenders(options: argparse.Namespace, frame: pd.DataFrame, caches: dict[st
     for k in (1, 2, 3):
         model = DCBERT.from_pretrained(options.model, joint_layers=k)
         found[f"DC-BERT K={k}, fp16 cache"] = warm(caches["fp16"].reranker(model))
+    for k in (1, 2, 3, 4):
+        model = DCBERT.from_pretrained(options.model, variant="one_way", joint_layers=k)
+        for dtype in ("fp16", "int8") if k > 1 else ("fp16",):
+            found[f"DC-BERT one way K={k}, {dtype} cache"] = warm(caches[dtype].reranker(model))
     for variant in ("linear", "lstm"):
         other = DCBERT.from_pretrained(options.model, variant=variant)
         found[f"DC-BERT {variant}, fp16 cache"] = warm(caches["fp16"].reranker(other))

@@ -119,7 +119,7 @@ class Interaction:
         parts = chunks(pairs.lengths, GPU_BUDGET, padding=ANY_SIZE)
         for rows in parts:
             layout = Jagged(pairs.lengths[rows], self.device, self.last.dtype, varlen=False)
-            hidden = pairs.flat(together, rows, layout).to(self.last.dtype)
+            hidden = pairs.flat(together, pairs.starts(rows), layout).to(self.last.dtype)
             for layer in self.layers:
                 hidden = layer(hidden, layout)
             firsts = torch.stack([layout.starts, layout.starts + len(pairs.question)], 1).flatten()
@@ -182,24 +182,23 @@ class PairInputs:
             states = states * uploaded(tensor(self._scales), states.device).to(states)[:, None]
         return torch.cat([self.question, states])
 
-    def flat(self, together: torch.Tensor, rows: np.ndarray, layout: Jagged) -> torch.Tensor:
+    def starts(self, rows: np.ndarray) -> torch.Tensor:
+        """Returns where some documents begin among all of them, on the device of the positions, ``(n,)``."""
+        return uploaded(self._starts[rows], self.question.device)
+
+    def flat(self, together: torch.Tensor, starts: torch.Tensor, layout: Jagged) -> torch.Tensor:
         """Returns some inputs end to end, ``(n_tokens, width)``.
 
         Args:
             together: What :meth:`on_device` returned.
-            rows: The numbers of the inputs.
+            starts: What :meth:`starts` returned for them.
             layout: Their layout.
         """
         n, place = len(self.question), layout.positions
-        starts = uploaded(self._starts[rows], together.device).index_select(0, layout.owners)
-        source = torch.where(place < n, place, place + starts)
+        source = torch.where(place < n, place, place + starts.index_select(0, layout.owners))
         # Those of the question are in it already.
         added = torch.cat([torch.zeros_like(self.question), self._added])
         return together.index_select(0, source) + added.index_select(0, place)
-
-    def first_states_on_device(self, together: torch.Tensor, rows: np.ndarray) -> torch.Tensor:
-        """Returns the same, given what :meth:`on_device` returned."""
-        return together.index_select(0, uploaded(len(self.question) + self._starts[rows], together.device))
 
     def each(
         self, rows: np.ndarray, questions: torch.Tensor | None = None, multiple: int = 1

@@ -180,9 +180,10 @@ class _Together:
     """
 
     def __init__(self, pairs: PairInputs, rows: np.ndarray, together: torch.Tensor, dtype: torch.dtype):
-        layout = Jagged(pairs.lengths[rows], together.device, dtype, varlen=False)
-        self.block, self.pads = layout.block(pairs.flat(together, rows, layout).to(dtype)), layout.pads
-        self.start, self.cls = pairs.question.to(dtype)[None], pairs.first_states_on_device(together, rows)
+        layout, starts = Jagged(pairs.lengths[rows], together.device, dtype, varlen=False), pairs.starts(rows)
+        self.block, self.pads = layout.block(pairs.flat(together, starts, layout).to(dtype)), layout.pads
+        self.start = pairs.question.to(dtype)[None]
+        self.cls = together.index_select(0, starts + len(pairs.question))
 
     def read(self, layer: AskingLayer, hidden: torch.Tensor | None) -> torch.Tensor:
         """Returns the same as :meth:`_OneByOne.read`."""

@@ -4,7 +4,10 @@ import torch
 from tests.dcbert.fresh import logits, made
 
 
-@pytest.mark.parametrize("parts", [{"joint_layers": 2}, {"variant": "linear"}, {"variant": "lstm"}, {"variant": "one_way", "joint_layers": 2}])
+@pytest.mark.parametrize(
+    "parts",
+    [{"joint_layers": 2}, {"variant": "linear"}, {"variant": "lstm"}, {"variant": "one_way", "joint_layers": 2}],
+)
 def test_a_score_depends_neither_on_pads_nor_on_neighbours(tmp_path, parts):
     module, tokenizer, _ = made(tmp_path, **parts)
     together = logits(module, tokenizer, [(0, 0), (0, 1), (1, 1), (1, 2)])

@@ -1,4 +1,4 @@
-"""One-way layers: what is computed fast, and what is trained, equal layers over whole inputs of which the question is kept."""
+"""One-way layers, fast or in training, equal whole layers over both texts of which the question's rows are kept."""
 
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -210,9 +210,8 @@ def test_all_parts_get_gradients_and_documents_too(tmp_path):
     inputs = [dict(tokenizer(text, padding=True, return_tensors="pt")) for text in (["who is it"], ["a ship", "x y"])]
     module(torch.tensor([0, 0]), torch.tensor([0, 1]), *inputs)[0].backward()
     # Keys need no bias, because it is the same for all tokens; neither do positions that no text reaches.
-    without = [name for name, weight in module.named_parameters() if weight.grad is None or not weight.grad.any()]
-    assert all("key.bias" in name for name in without if name.startswith("joint.")), without
-    assert any(name.startswith("encoders.document") and "word_embeddings" in name for name in dict(module.named_parameters()))
+    without = [name for name, weight in module.joint.named_parameters() if weight.grad is None or not weight.grad.any()]
+    assert all("key.bias" in name for name in without), without
     assert module.encoders["document"].embeddings.word_embeddings.weight.grad.abs().sum() > 0
 
 

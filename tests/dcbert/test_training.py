@@ -123,7 +123,7 @@ def test_it_learns_in_both_phases_and_says_so_if_not(bare):
 
 
 def test_one_way_layers_learn_in_both_phases(bare):
-    """With a teacher, from the course that late interaction begins with."""
+    """With a teacher, and with late interaction's score or without."""
     train, dev = lists(60), lists(20, seed=1)
     settings = DCBertTraining(
         frozen_epochs=8, epochs=1, tokens_per_batch=100, learning_rate=1e-3, head_learning_rate=5e-3, precision="fp32"
@@ -134,7 +134,7 @@ def test_one_way_layers_learn_in_both_phases(bare):
         before = [layer.query.weight.detach().clone() for layer in layers]
         ranker.fit_candidates(train.assign(teacher=4.0 * train["label"]), dev)
         loss = ranker.history["loss"].dropna()
-        assert loss.iloc[-1] < 0.7 * loss.iloc[0] and ranker.history["dev_map"].max() > 0.9
+        assert loss.iloc[-1] < 0.8 * loss.iloc[0] and ranker.history["dev_map"].max() > 0.9
         assert all(not torch.equal(layer.query.weight, old) for layer, old in zip(layers, before, strict=True))
 
 
