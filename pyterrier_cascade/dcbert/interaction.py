@@ -219,7 +219,8 @@ class PairInputs:
             if questions is not None:
                 tokens[:n] = questions[number]
             self._with_document(row, tokens[:end])
-            tokens[end:length] = 0
+            if length > end:
+                tokens[end:length] = 0
             yield tokens[:length]
 
     def all(self, rows: np.ndarray) -> torch.Tensor:

@@ -5,14 +5,15 @@ The idea is that of MICE (Vast et al., *MICE: Minimal Interaction Cross-Encoders
 time goes into the document's. Here a layer computes the question's rows only. They attend to one another and to the
 document, whose states are the inputs of every layer alike.
 
-We differ from MICE where its choices would need other weights than an encoder has, or would leave nothing to a single
-layer:
+Our layers are joint layers that leave the document's rows out, so that both kinds start from the same weights and can
+be compared; where MICE chooses otherwise:
 
-- A layer is the encoder's own, with one softmax over question and document. MICE adds a second attention to each layer.
-- Every row of the question attends to everything. In MICE, [CLS] may read the question only, and the question not
-  [CLS]; then one layer would carry nothing of the document to [CLS].
-- Positions and types are those of DC-5: they are added to the states once and count on from the question to the
-  document. MICE adds none.
+- A layer is the encoder's own, with one softmax over question and document. MICE adds a second attention, over the
+  document, to each layer.
+- Every row of the question attends to everything. MICE studies masks that hide the document from [CLS]; then a single
+  layer would carry nothing of the document to [CLS].
+- Positions and types are those of DC-5: they are added to the states once, and positions count on from the question to
+  the document. MICE adds none. So the question's rows after the first layer are those of a joint layer, exactly.
 """
 
 import functools
