@@ -96,7 +96,7 @@ class OneWay(Interaction):
             return scores
         n_asking, dtype = len(question) if self.layers else 1, self.last.dtype
         if self.device.type == "cpu":
-            parts = np.array_split(np.arange(len(scores)), -(-len(scores) * n_asking // ROWS))
+            parts = np.array_split(np.arange(len(scores)), -(-len(scores) // max(1, ROWS // n_asking)))
             documents = (_OneByOne(pairs, rows, self.product, dtype) for rows in parts)
         else:
             # A document takes memory for its tokens, and for what each head of each row asks it.

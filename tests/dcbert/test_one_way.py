@@ -98,7 +98,7 @@ def expected_of(joint, question, documents):
         return torch.stack([reference(joint, question, document) for document in documents])
 
 
-@pytest.mark.parametrize("n", [1, 9, 30])
+@pytest.mark.parametrize("n", [1, 9, 30, 300])
 def test_many_documents(joint, n):
     lengths = np.random.default_rng(0).integers(1, 40, 100).tolist()
     (question,), documents = texts([n], seed=1), texts(lengths)
