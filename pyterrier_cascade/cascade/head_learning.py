@@ -55,6 +55,13 @@ class Distillation(KnownSettings):
             raise ValueError(f"seed={self.seed!r}: give a whole number from 0")
 
 
+RESOLUTION = 2**-8
+"""What rounding to bf16 changes at most in a number, as a share of it.
+
+Some channels of an encoder's states are large and nearly the same for all inputs. Divided by their own tiny deviation,
+rounding alone would move them far, and drive a head's hidden units into saturation.
+"""
+
 Features = Callable[[np.ndarray], np.ndarray]
 """A function that returns the pooled states of some candidates, given their numbers: ``(n,)`` to ``(n, width)``."""
 
@@ -139,14 +146,17 @@ def _batches(questions: np.ndarray, rows: np.ndarray, size: int) -> list[np.ndar
 
 
 def _moments(features: Features, rows: np.ndarray, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns mean and standard deviation of the features of some rows, each ``(width,)``, read part by part."""
+    """Returns mean and scale of the features of some rows, each ``(width,)``, read part by part.
+
+    The scale is the standard deviation together with what rounding changes.
+    """
     total, squares = 0.0, 0.0
     for part in np.array_split(rows, -(-len(rows) // size)):
         found = features(part).astype(np.float64)
         total, squares = total + found.sum(0), squares + (found**2).sum(0)
     mean = total / len(rows)
-    deviation = np.sqrt(np.maximum(squares / len(rows) - mean**2, 1e-10))
-    return torch.from_numpy(mean.astype(np.float32)), torch.from_numpy(deviation.astype(np.float32))
+    variance = np.maximum(squares / len(rows) - mean**2, 1e-10) + (RESOLUTION * mean) ** 2
+    return torch.from_numpy(mean.astype(np.float32)), torch.from_numpy(np.sqrt(variance).astype(np.float32))
 
 
 @torch.no_grad()

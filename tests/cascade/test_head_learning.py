@@ -50,6 +50,21 @@ def test_a_head_learns_whatever_the_scale_of_states_and_scores():
     assert abs(found[held] - target[held]).mean() < 5
 
 
+def test_rounding_of_a_large_channel_that_never_changes_moves_no_score():
+    """States of about 60 that differ in the fifth digit become one number in bf16; a head must not build on them."""
+    rng = np.random.default_rng(0)
+    states = rng.normal(size=(800, 32)).astype(np.float32)
+    states[:, 7] = 60.1 + 1e-3 * rng.normal(size=800)
+    questions, target = np.repeat(np.arange(80), 10), states[:, 0] + 0.5 * states[:, 1]
+    head = fresh_head(CascadeConfig(head_width=16, outputs=1, pooling="cls"), 32).eval()
+    held_out = questions >= 60
+    exact = learn_head(head, lambda rows: states[rows], target, questions, held_out, Distillation())
+    with torch.no_grad():
+        rounded = head(torch.from_numpy(states).bfloat16().float())[:, 0].numpy()
+    assert np.corrcoef(exact, target)[0, 1] > 0.95
+    assert np.abs(rounded - exact).max() < 0.1 * exact.std()
+
+
 def test_a_head_that_diverges_in_every_pass_is_an_error():
     states = np.random.default_rng(0).normal(size=(40, 8)).astype(np.float32)
     questions = np.repeat(np.arange(10), 4)
