@@ -40,12 +40,11 @@ def scores(ranker, frame=FRAME) -> np.ndarray:
 
 
 ONE_WAY = {"variant": "one_way", "joint_layers": 2}
-PARTS = [{"joint_layers": 2}, {"variant": "one_way"}, {"variant": "linear"}, {"head": "paper"}, {"head": "compare"}]
+PARTS = [{"variant": "lstm"}, {"joint_layers": 2}, {"variant": "one_way"}, {"variant": "linear"}]
+PARTS += [{"head": "paper"}, {"head": "compare"}]
 
 
-@pytest.mark.parametrize(
-    "parts", [{}, ONE_WAY, {"variant": "lstm"}, *(pytest.param(one, marks=pytest.mark.slow) for one in PARTS)], ids=str
-)
+@pytest.mark.parametrize("parts", [{}, ONE_WAY, *(pytest.param(one, marks=pytest.mark.slow) for one in PARTS)], ids=str)
 def test_dcbert(bare, tmp_path, parts):
     """From texts and from a cache, joint and late; the user's module stays on the CPU."""
     model, found = DCBERT.from_pretrained(bare, device="cpu", precision="fp32", **parts), {}
@@ -95,6 +94,7 @@ def test_late_interaction_is_one_step():
     assert late.scorer(SIM)(question, SimpleNamespace(states=documents.states[:0], lengths=[])).shape == (0,)
 
 
+@pytest.mark.slow
 def test_a_cache_of_a_gpu_is_read_on_a_cpu(bare, tmp_path):
     """Half precision was the GPU's choice; the CPU reads the same documents and encodes the questions in fp32."""
     model = DCBERT.from_pretrained(bare, device="sim")
@@ -124,6 +124,7 @@ def test_the_hierarchical_ranker(tmp_path, settings):
     np.testing.assert_allclose(scores(gpu, frame), scores(made(device="cpu"), frame), atol=1e-5, rtol=0)
 
 
+@pytest.mark.slow
 def test_options_of_the_hierarchical_ranker():
     for changes in ({"null_word": True}, {"k_max": (3, 2)}, {"projection": True}):
         made = HierarchicalRanker("PRI", architecture=dataclasses.replace(SMALL, **changes))

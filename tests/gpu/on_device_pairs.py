@@ -58,7 +58,10 @@ def scores(ranker, frame=FRAME) -> np.ndarray:
 
 
 def assert_same(make, frame=FRAME, **settings):
-    """The scores of a ranker on both devices; returns those of the GPU."""
+    """The scores of a ranker on both devices; returns those of the GPU.
+
+    A ranker that is called with settings is a copy, so a ranker will do for a function that makes one.
+    """
     want = scores(make(device="cpu", **settings), frame)
     sim.reset()
     found = scores(make(device="sim", precision="fp32", **settings), frame)
@@ -67,45 +70,56 @@ def assert_same(make, frame=FRAME, **settings):
     return found
 
 
-@both(*tiny.FAMILIES, quick=[*((name, True) for name in tiny.FAMILIES), ("bert", False), ("modernbert", False)])
+@both(*tiny.FAMILIES, quick=[*((name, True) for name in tiny.FAMILIES), ("bert", False)])
 def test_families(folders, varlen, name):
-    assert_same(lambda **more: CrossEncoder.from_pretrained(folders(name, 4, 2), **more))
-    assert_same(lambda **more: Cascade.from_pretrained(folders(name), **more), alpha=0.4)
+    assert_same(CrossEncoder.from_pretrained(folders(name, 4, 2)))
+    assert_same(Cascade.from_pretrained(folders(name)), alpha=0.4)
 
 
 @pytest.mark.parametrize("family", ["bert", pytest.param("modernbert", marks=pytest.mark.slow)])
-@both(*POOLINGS, quick=[(name, True) for name in POOLINGS])
+@both(*POOLINGS, quick=[(name, True) for name in ("cls", "mean_cls")])
 def test_poolings(folders, varlen, family, name):
-    def make(**more):
-        return Cascade.from_pretrained(folders(family), layers=(1, 2, 4), pooling=name, alpha=0.5, **more)
-
-    assert_same(make)
+    assert_same(Cascade.from_pretrained(folders(family), layers=(1, 2, 4), pooling=name), alpha=0.5)
 
 
-def test_settings_stages_and_deadlines(folders):
-    def make(**more):
-        return Cascade.from_pretrained(folders(), layers=(1, 2, 4), **more)
+SETTINGS = [{"counts": (4, 2)}, {"passages": "max", "max_length": 24}, {"alpha": 0}, {"token_budget": 50}]
 
-    for settings in ({"alpha": 0}, {"counts": (4, 2)}, {"passages": "max", "max_length": 24}, {"token_budget": 50}):
-        assert_same(make, **settings)
-    assert_same(lambda **more: make(**more)[1] % 0.6 >> make(**more)[2] % 3 >> make(**more)[4])
 
+@pytest.fixture(scope="module")
+def cascade(folders):
+    return Cascade.from_pretrained(folders(), layers=(1, 2, 4))
+
+
+@pytest.mark.parametrize(
+    "settings", [*SETTINGS[:2], *(pytest.param(one, marks=pytest.mark.slow) for one in SETTINGS[2:])], ids=str
+)
+def test_settings(cascade, settings):
+    assert_same(cascade, **settings)
+
+
+def test_compiled_stages(cascade):
     def fused(**more):
-        ranker = make(**more)
+        ranker = cascade(**more)
         return (ranker[1] % 0.6 >> ranker[2] % 3 >> ranker[4]).compile()
 
     assert_same(fused)
 
+
+@pytest.mark.slow
+def test_other_stages(cascade):
+    assert_same(lambda **more: cascade(**more)[1] % 0.6 >> cascade(**more)[2] % 3 >> cascade(**more)[4])
+
     def unfused(**more):
-        ranker = make(**more)
-        stages = [ranker[1], ranker[4]]
+        stages = [cascade(**more)[1], cascade(**more)[4]]
         return lambda frame: stages[1](stages[0](frame))
 
     assert_same(unfused)
-    late = make(device="sim", precision="fp32", deadline_ms=60_000)
-    np.testing.assert_allclose(scores(late), scores(make(device="cpu", deadline_ms=60_000)), atol=1e-5, rtol=0)
-    trace = make(device="sim", precision="fp32").trace(FRAME)
-    np.testing.assert_allclose(trace.scores, make(device="cpu").trace(FRAME).scores, atol=1e-5, rtol=0)
+
+
+def test_deadlines_and_traces(cascade):
+    assert_same(cascade, deadline_ms=60_000)
+    trace = cascade(device="sim", precision="fp32").trace(FRAME)
+    np.testing.assert_allclose(trace.scores, cascade(device="cpu").trace(FRAME).scores, atol=1e-5, rtol=0)
 
 
 def test_sequential_rerankers(folders):
@@ -120,7 +134,7 @@ def test_long_inputs_and_windows(folders, varlen):
     """Windows of 8 tokens in inputs of up to 120, and inputs as short as the window."""
     texts = FRAME["text"].where(np.arange(len(FRAME)) % 3 == 0, FRAME["text"] * 4)
     frame = FRAME.assign(text=texts)
-    assert_same(lambda **more: CrossEncoder.from_pretrained(folders("modernbert", 4, 2), **more), frame)
+    assert_same(CrossEncoder.from_pretrained(folders("modernbert", 4, 2)), frame)
 
 
 def test_blocks_for_devices_without_the_operators(folders, monkeypatch):
@@ -158,7 +172,7 @@ def hundred():
     return encoder, heads, pairs, np.zeros(100, dtype=int)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize("precision", ["fp32", pytest.param("fp16", marks=pytest.mark.slow)])
 def test_launches_waits_and_uploads_of_a_query(hundred, monkeypatch, precision):
     """20 launches a layer, a wait for each head; an upload of ids and types, and where each stage's tokens are."""
     monkeypatch.setattr(torch_executor, "has_varlen", lambda *given: True)

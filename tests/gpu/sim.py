@@ -31,6 +31,38 @@ PACKING = {"aten::_pack_padded_sequence", "aten::_pad_packed_sequence", "aten::l
 """The operations whose lengths are the host's on every device."""
 
 
+class Module:
+    """What torch, accelerate and transformers find as ``torch.sim``: one device. Random numbers are the CPU's."""
+
+    @staticmethod
+    def is_available():
+        return True
+
+    is_initialized = is_available
+
+    @staticmethod
+    def _is_in_bad_fork():
+        return False
+
+    @staticmethod
+    def device_count():
+        return 1
+
+    @staticmethod
+    def current_device():
+        return 0
+
+    @staticmethod
+    def get_rng_state(device=None):
+        return torch.empty(0, dtype=torch.uint8)
+
+    @staticmethod
+    def nothing(*given):
+        return None
+
+    set_rng_state = manual_seed = manual_seed_all = set_device = synchronize = nothing
+
+
 def missing() -> str | None:
     """The reason why there is no such device with this version of torch; None where there is one."""
     if hasattr(backend_registration, "_setup_privateuseone_for_python_backend"):
@@ -206,7 +238,7 @@ def register() -> None:
     global _library
     if _library is not None:
         return
-    backend_registration._setup_privateuseone_for_python_backend(NAME)
+    backend_registration._setup_privateuseone_for_python_backend(NAME, Module)
     _library = torch.library.Library("aten", "IMPL")
     # Whatever makes a tensor from no other tensor does not arrive at SimTensor by itself.
     for full in torch._C._dispatch_get_all_op_names():
