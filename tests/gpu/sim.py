@@ -14,6 +14,11 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 NAME = "sim"
 launches, syncs, uploads = (collections.Counter() for _ in range(3))
+watch = None
+"""A function that is called with each step in its order, if there is one: ``"launches"``, ``"syncs"`` or ``"uploads"``,
+the operation's name, and the CPU's values of what it was given and of what it returned."""
+skipped: set[str] = set()
+"""The names of products and attentions that return something of the right size, to count the steps of large models."""
 COPIES = {"aten::_to_copy", "aten::copy_", "aten::_copy_from"}
 """The operations that may have operands on two devices."""
 WAITING = {f"aten::{name}" for name in ("_local_scalar_dense", "nonzero", "equal", "masked_select", "is_nonzero")}
@@ -145,8 +150,9 @@ def _dispatch(func, args, kwargs):
     flat, spec = tree_flatten((args, kwargs))
     tensors = [x for x in flat if isinstance(x, torch.Tensor)]
     ours, hosts = ([x for x in tensors if isinstance(x, SimTensor) is mine] for mine in (True, False))
+    steps = []
     if ours and name not in COPIES:
-        _refuse(name, args, hosts)
+        steps += ["uploads"] * _uploaded_indices(name, args, hosts)
     target = kwargs.get("device")
     to_sim, crosses = bool(ours) if target is None else _here(target), False
     if name == "aten::_to_copy":
@@ -154,7 +160,9 @@ def _dispatch(func, args, kwargs):
     elif name in COPIES:
         to_sim, crosses = isinstance(args[name != "aten::copy_"], SimTensor), bool(ours and hosts)
     is_view = any(one.alias_info is not None and not one.alias_info.is_write for one in func._schema.returns)
-    _count(name, args, kwargs, crosses and to_sim, crosses and not to_sim, is_view)
+    steps += _steps(name, args, kwargs, crosses and to_sim, crosses and not to_sim, is_view)
+    for step in steps:
+        by_line()[step][_line()] += 1
     if name == "aten::dropout" and not args[2]:
         return args[0]
     given, options = tree_unflatten([_raw(x) for x in flat], spec)
@@ -162,7 +170,15 @@ def _dispatch(func, args, kwargs):
     if name == "aten::_copy_from":
         given[1].copy_(given[0])
         return args[1]
-    result = _varlen(*given) if name == "torch_attn::_varlen_attn" else func(*given, **options)
+    if name in skipped:
+        result = _stand_in(name, *given[:2])
+    elif name == "torch_attn::_varlen_attn":
+        result = _varlen(*given)
+    else:
+        result = func(*given, **options)
+    if watch is not None:
+        for step in steps:
+            watch(step, name, given, result)
     # What is changed in place is returned as the very tensor that was given.
     same = {id(_raw(x)): x for x in tensors}
 
@@ -185,29 +201,42 @@ def _raw(x):
     return x.raw if isinstance(x, SimTensor) else x
 
 
-def _refuse(name, args, hosts) -> None:
-    """Raises where operands are on two devices. Single numbers, and lengths for an LSTM, may come from the host."""
-    strays = [x for x in hosts if x.dim() and not (name in PACKING and x.dtype == torch.int64)]
+def _uploaded_indices(name, args, hosts) -> int:
+    """Returns the number of indices that come from the host; raises where other operands are on two devices.
+
+    Single numbers, and lengths for an LSTM, may come from the host.
+    """
+    strays, listed = [x for x in hosts if x.dim() and not (name in PACKING and x.dtype == torch.int64)], []
     if name in INDEXING:
         listed = [x for x in args[1] if x is not None and not isinstance(x, SimTensor)]
-        uploads[_line()] += len(listed)
         strays = [x for x in strays if not any(x is one for one in listed)]
     if strays:
         raise RuntimeError(
             f"Expected all tensors to be on the same device, but found sim:0 and cpu in {name} at {_line()}"
         )
+    return len(listed)
 
 
-def _count(name, args, kwargs, is_upload: bool, is_download: bool, is_view: bool) -> None:
+def _steps(name, args, kwargs, is_upload: bool, is_download: bool, is_view: bool) -> list[str]:
     by_mask = name in INDEXING and any(x is not None and x.dtype in (torch.bool, torch.uint8) for x in args[1])
     unknown_size = name == "aten::repeat_interleave" and kwargs.get("output_size") is None
     if is_upload:
-        uploads[_line()] += 1
-    elif is_download or name in WAITING or by_mask or unknown_size:
-        syncs[_line()] += 1
+        return ["uploads"]
+    if is_download:
+        return ["syncs"]
     is_nothing = name == "aten::dropout" and not args[2]
-    if not (is_view or is_upload or is_download or is_nothing or name in FREE):
-        launches[_line()] += 1
+    launch = [] if is_view or is_nothing or name in FREE else ["launches"]
+    return launch + ["syncs"] * (name in WAITING or by_mask or unknown_size)
+
+
+def _stand_in(name, first, second):
+    if name == "aten::linear":
+        return first[..., :1] * second[:, 0]
+    # What an attention returns lies in memory as its queries do.
+    found = first.clone()
+    if name == "torch_attn::_varlen_attn":
+        return found, first.new_empty(0, dtype=torch.float32), torch.zeros(2, dtype=torch.uint64)
+    return found
 
 
 def _varlen(query, key, value, q_ends, k_ends, max_q, max_k, causal, scale, window, *rest):
