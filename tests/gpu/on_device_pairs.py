@@ -156,6 +156,23 @@ def test_blocks_for_devices_without_the_operators(folders, monkeypatch):
         np.testing.assert_allclose(found, scores(ranker(device="cpu"), frame), atol=1e-5, rtol=0)
 
 
+def test_steps_are_watched_and_products_may_be_left_out(folders, monkeypatch):
+    """As benchmarks count large models: the same steps, with other scores."""
+    ranker, found = Cascade.from_pretrained(folders(), layers=(1, 2, 4), device="sim", precision="fp32", alpha=0.5), []
+    scores(ranker)
+    for skipped in (set(), {"aten::linear", "aten::scaled_dot_product_attention"}):
+        steps = []
+        monkeypatch.setattr(sim, "skipped", skipped)
+        monkeypatch.setattr(sim, "watch", lambda kind, name, given, returned, steps=steps: steps.append((kind, name)))
+        sim.reset()
+        found.append(scores(ranker))
+        for kind, number in sim.counts().items():
+            assert number == sum(one == kind for one, _ in steps)
+        found.append(steps)
+    assert found[1] == found[3] and ("launches", "aten::linear") in found[1]
+    assert np.isfinite(found[2]).all() and np.abs(found[2] - found[0]).max() > 0.01
+
+
 def test_a_mixture_raises():
     with pytest.raises(RuntimeError, match=r"^Expected all tensors to be on the same device"):
         torch.ones(2, device="sim") + torch.ones(2)
