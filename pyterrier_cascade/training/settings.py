@@ -30,8 +30,8 @@ class Training(KnownSettings):
         patience: The training stops after this many measurements on the development questions in a row without a
             better MAP.
         evaluations_per_epoch: The number of measurements on the development questions in each epoch.
-        precision: ``"bf16"``, ``"fp32"``, ``"fp16"`` (on GPUs), or ``"auto"``: bf16 where the hardware has it, else
-            fp16 on GPUs and fp32 on CPUs.
+        precision: ``"bf16"``, ``"fp32"``, ``"fp16"`` (on CUDA GPUs), or ``"auto"``: bf16 where the hardware has it,
+            else fp16 on CUDA GPUs and fp32 elsewhere.
         weight_decay: The weight decay of AdamW; with 0 AdamW is Adam.
         seed: The seed of the order of the data, of dropout, and of the drawn negatives.
         relevant_from: The least label that counts as relevant; labels below it are irrelevant.
