@@ -119,7 +119,7 @@ def peers(options: argparse.Namespace, folder: str) -> list[Contender]:
         try:
             found.append(peer(options, folder, name, 256, attn_implementation="flash_attention_2"))
         except (ImportError, ValueError, RuntimeError) as error:
-            print(f"{PEER}' flash attention in {name} is left out: {' '.join(str(error).split())[:120]}\n")
+            print(f"{PEER}' flash attention in {name} is left out: {' '.join(str(error).split())[:200]}\n")
     return found
 
 

@@ -1,4 +1,4 @@
-"""What a GPU would have to do, counted on a simulated one, and an ESTIMATE of the milliseconds. Nothing here is a time.
+"""What a GPU would have to do, counted on a simulated one, and an ESTIMATE of the milliseconds: nothing is measured.
 
     python benchmarks/gpu.py                  # on a machine without a GPU
     python benchmarks/gpu_estimate.py
@@ -199,25 +199,23 @@ def timed(work: Callable[[], object]) -> float:
 def estimate() -> None:
     """Prints the counts and the estimates of all shapes."""
     print("**There is no GPU here, and no figure below is a measured time of one.** Launches, waits and uploads are")
-    print("counted on a simulated device, which computes with the CPU's values. Milliseconds are an **ESTIMATE** by a")
-    print("roofline model, from these assumptions:\n")
-    table(
-        ["", "half precision, TFLOP/s", "GB/s", "attention"],
-        [
-            [gpu.name, f"{gpu.rate / 1e12:.0f}", f"{gpu.bandwidth / 1e9:.0f}", "kernel" if gpu.varlen else "masks"]
-            for gpu in GPUS
-        ],
-    )
-    print(f"A product reaches {RATE:.0%} of this rate and memory {BANDWIDTH:.0%} of this bandwidth; a kernel takes at")
-    print(f"least {1e6 * SHORTEST:.0f} microseconds. The host takes", end=" ")
     print(
-        ", ".join(
-            f"{1e6 * one:.0f} for {name}"
-            for name, one in zip(("a launch", "a wait", "an upload"), HOST.values(), strict=True)
-        )
+        "counted on a simulated device. Milliseconds are an **ESTIMATE** by a roofline model, from these assumptions:\n"
     )
-    print("(on every GPU; a slow host takes twice as long). Left out: caches, tokenisation, frames and the rule (about")
-    print("1 ms a query, `frames_overhead.md`). The peer has torch's attention; its flash path cannot be simulated.\n")
+    rows = [
+        [gpu.name, f"{gpu.rate / 1e12:.0f}", f"{gpu.bandwidth / 1e9:.0f}", "kernel" if gpu.varlen else "masks"]
+        for gpu in GPUS
+    ]
+    table(["", "half precision, TFLOP/s", "GB/s", "attention"], rows)
+    launch, wait, upload = (f"{1e6 * HOST[kind]:.0f}" for kind in ("launches", "syncs", "uploads"))
+    least = f"{1e6 * SHORTEST:.0f} microseconds"
+    print(
+        f"Products reach {RATE:.0%} of this rate and memory {BANDWIDTH:.0%} of this bandwidth; a kernel takes at least"
+    )
+    print(f"{least}. The host takes {launch} for a launch, {wait} for a wait and {upload} for an upload. Left out:")
+    print("caches, tokenisation, frames and the rule (about 1 ms a query, `frames_overhead.md`).")
+    print("sentence-transformers has torch's attention; its flash path cannot be simulated. Of two counts the first is")
+    print("with the kernel for inputs of any lengths, the second with masks.\n")
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), max_tasks_per_child=1) as pool:
         for shape in SHAPES:
             print(f"  {shape}", file=sys.stderr)
@@ -236,9 +234,10 @@ def show(width: int, lengths: str, n_queries: int, work: Work) -> None:
         rows.append([name, *shown, *(f"{ms:.1f}" for ms in taken)])
     columns = ["", "launches", "waits", "uploads", *(f"{gpu.name}, est. ms a query" for gpu in GPUS)]
     table(columns, rows)
-    print("Two counts: with the kernel for inputs of any lengths / with masks.", end=" ")
-    print(f"A core here tokenises a query's pairs in {1e3 * work.tokenising / n_queries:.1f} ms.")
-    print(flush=True)
+    tokenising = 1e3 * work.tokenising / n_queries
+    print(
+        f"Not in these figures: a core of this machine tokenises a query's pairs in {tokenising:.1f} ms.\n", flush=True
+    )
 
 
 if __name__ == "__main__":

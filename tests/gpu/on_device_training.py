@@ -90,11 +90,12 @@ def test_cascades(folders, heads):
 
 
 @pytest.mark.slow
-def test_dc_bert(folders, monkeypatch):
+@pytest.mark.parametrize("parts", [{}, {"variant": "one_way"}], ids=str)
+def test_dc_bert(folders, monkeypatch, parts):
     """Both phases. The first one's documents are in bf16 where the hardware has it, which only this CPU may have."""
     monkeypatch.setattr(dcbert_training, "has_bf16", lambda device: False)
     training = DCBertTraining(frozen_epochs=1, **TWO_EPOCHS)
-    assert_same(lambda **more: DCBERT.from_pretrained(folders[None], training=training, **more), *LISTS)
+    assert_same(lambda **more: DCBERT.from_pretrained(folders[None], training=training, **parts, **more), *LISTS)
     assert sim.launches
 
 
