@@ -2,6 +2,7 @@
 
 import ast
 import re
+import subprocess
 from pathlib import Path
 
 import nbformat
@@ -50,6 +51,20 @@ def test_it_says_what_to_do_and_what_to_send():
     assert first.metadata.tags == ["parameters"] and "SOURCE = None" in first.source
     # Nothing is installed where the package is there.
     assert 'find_spec("pyterrier_cascade") is None' in rest[0].source
+
+
+def test_it_installs_what_is_not_there(monkeypatch, tmp_path):
+    source = next(cell.source for cell in book().cells if cell.id == "install")
+    asked = []
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr(subprocess, "run", lambda command, check: asked.append(command[-1]))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=r"^set SOURCE, in the cell above, to the address of the repository, and run"):
+        exec(source, {"SOURCE": None})
+    exec(source, {"SOURCE": "git+https://example.org/a.git"})
+    monkeypatch.chdir(NOTEBOOK.parent)
+    exec(source, {"SOURCE": None})
+    assert asked == ["git+https://example.org/a.git", ".."]
 
 
 def run(folder: Path, inserted: dict[str, str], claims: tuple[str, ...]) -> None:
