@@ -63,7 +63,7 @@ def test_rounding_of_a_large_channel_that_never_changes_moves_no_score():
     with torch.no_grad():
         rounded = head(torch.from_numpy(states).bfloat16().float())[:, 0].numpy()
     assert np.corrcoef(exact, target)[0, 1] > 0.9
-    assert np.abs(rounded - exact).max() < 0.25 * exact.std() and np.corrcoef(rounded, exact)[0, 1] > 0.999
+    assert np.abs(rounded - exact).max() < 0.5 * exact.std() and np.corrcoef(rounded, exact)[0, 1] > 0.999
 
 
 def test_a_head_that_diverges_in_every_pass_is_an_error():
