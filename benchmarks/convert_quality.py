@@ -221,7 +221,7 @@ class Known:
         frame: The candidates in this order.
     """
 
-    reuses_encodings, text_field, engine, precision = True, "text", "torch", "fp32"
+    reuses_encodings, text_field, engine, precision, computed_precision = True, "text", "torch", "fp32", "fp32"
 
     def __init__(self, scores: np.ndarray, layers: tuple[int, ...], frame: pd.DataFrame):
         self.head_layers, self.full_layers = layers, layers[-1]

@@ -296,7 +296,7 @@ class Cascade(EarlyExitRanker, PairRanker):
         executor_for = functools.partial(self._executor, self.engine, self.precision)
         handover = handover or Handover()
         handover.open((self.engine, self.computed_precision, self._limit(), self.passages), executor_for)
-        in_turn = (prune and len(stops) > 1) or not handover.is_empty
+        in_turn = (prune and plan.drops and len(stops) > 1) or not handover.is_empty
         parts = slabs(groups, ROWS_AHEAD if self._works_ahead else ROWS)
         with (
             pt.tqdm(total=len(rows), desc="Cascade", unit="pair", disable=not self.verbose) as bar,
