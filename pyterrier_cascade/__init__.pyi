@@ -13,6 +13,7 @@ from pyterrier_cascade.dcbert.supervision import sampled_negatives as sampled_ne
 from pyterrier_cascade.early_exit.certificate import Certificate as Certificate
 from pyterrier_cascade.early_exit.cutoff import FractionCutoff as FractionCutoff
 from pyterrier_cascade.early_exit.cutoff import MarginCutoff as MarginCutoff
+from pyterrier_cascade.early_exit.one_clock import OneClock as OneClock
 from pyterrier_cascade.early_exit.plots import river as river
 from pyterrier_cascade.early_exit.reliability import reliability as reliability
 from pyterrier_cascade.early_exit.risks import FirstAnswerLost as FirstAnswerLost

@@ -17,20 +17,26 @@ from pyterrier_cascade.checks import shown, warn_user
 from pyterrier_cascade.forks import cached_property
 
 COST, FULL_COST = "q_cost", "q_cost_full"
-"""Query columns: the layers run over all of a query's candidates so far, and the layers of the full encoder.
+"""Query columns: the layers that all rankers so far ran over a query's candidates, and those of the full model.
 
-Their names start with ``q``, so PyTerrier keeps them as long as the query has a row left. The cost of candidates that
-a stage drops is therefore not lost.
+The full model is that of the last ranker, over all candidates that entered the first one. A layer of another size
+counts by its multiply-adds. The names start with ``q``, so PyTerrier keeps the columns as long as the query has a row
+left. The cost of candidates that a stage drops is therefore not lost.
 """
 
 TOKEN_COST, FULL_TOKEN_COST = "q_token_cost", "q_token_cost_full"
 """The same columns with each candidate weighted by its tokens."""
 
-EXIT_COLUMNS = {
-    "exit_layer": np.int64,
-    **dict.fromkeys((COST, FULL_COST, TOKEN_COST, FULL_TOKEN_COST), np.float64),
-}
-"""The columns that a ranker with layers adds: the layer whose head gave the score, and the costs."""
+FULL_LAYERS, LAYER_SIZE = "q_full_layers", "q_layer_size"
+"""Query columns that say against what: the layers of the full model, and the multiply-adds of one of them for a token.
+"""
+
+COSTS = (COST, FULL_COST, TOKEN_COST, FULL_TOKEN_COST)
+COST_COLUMNS = {**dict.fromkeys(COSTS, np.float64), FULL_LAYERS: np.int64, LAYER_SIZE: np.int64}
+"""The columns that a ranker with countable layers adds, and their types."""
+
+EXIT_COLUMNS = {"exit_layer": np.int64, **COST_COLUMNS}
+"""The columns that a ranker with heads adds: the layer whose head gave the score, and the costs."""
 
 TEXT_HINT = (
     "The retriever returned no {field!r}; put a text loader before this transformer: "
@@ -225,13 +231,13 @@ def ranked(
 def charged(
     frame: pd.DataFrame, blocks: Blocks, layers: np.ndarray | int, full: int, inputs: np.ndarray, tokens: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Returns the cost columns after a stage (CT-32, CT-33), as arguments of :func:`ranked`.
+    """Returns the costs of one stage (CT-32, CT-33), which :func:`in_all` adds to those of earlier stages.
 
     Args:
-        frame: The input of the stage, which holds the costs of earlier stages.
+        frame: The input of the stage.
         blocks: The frame's blocks.
         layers: The layers that the stage ran for each row, ``(n_rows,)`` or one number.
-        full: The layers that the full encoder would have run.
+        full: The layers that the full model would have run.
         inputs: The number of inputs of each row, ``(n_rows,)``; a long document may be several inputs.
         tokens: The number of tokens of these inputs.
     """
@@ -241,23 +247,74 @@ def charged(
 def charged_in_all(
     frame: pd.DataFrame, blocks: Blocks, spent: Sequence[np.ndarray], whole: Sequence[np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Returns the cost columns after a stage whose costs are known row by row.
+    """Returns the costs of one stage that are known row by row, as :func:`charged` does.
 
     Args:
-        frame: The input of the stage, which holds the costs of earlier stages.
+        frame: The input of the stage.
         blocks: The frame's blocks.
         spent: Each row's share of the stage's cost, in layers and in layers times tokens, ``(n_rows,)``.
-        whole: Each row's share of the cost of the full encoder, likewise.
+        whole: Each row's share of the cost of the full model, likewise.
     """
-    columns = {}
-    names = ((COST, FULL_COST), (TOKEN_COST, FULL_TOKEN_COST))
-    for (spent_name, whole_name), one_spent, one_whole in zip(names, spent, whole, strict=True):
-        spent, whole = blocks.sums(one_spent), blocks.sums(one_whole)
-        if spent_name in frame.columns and whole_name in frame.columns:
-            spent = spent + frame[spent_name].to_numpy(dtype=float)
-            whole = np.maximum(whole, frame[whole_name].to_numpy(dtype=float))
-        columns |= {spent_name: spent, whole_name: whole}
-    return columns
+    values = (spent[0], whole[0], spent[1], whole[1])
+    return {name: blocks.sums(np.broadcast_to(one, len(frame))) for name, one in zip(COSTS, values, strict=True)}
+
+
+def in_all(
+    frame: pd.DataFrame, columns: dict[str, np.ndarray], full_model: tuple[int, int] | None
+) -> dict[str, np.ndarray]:
+    """Returns new columns with the costs of one stage added to those of all stages before it.
+
+    The earlier costs become layers of this stage's full model. The whole becomes that model over all inputs that
+    entered the first stage, or over those of this stage where these are more.
+
+    Args:
+        frame: The input of the stage, which holds the costs of the stages before it, if there were any.
+        columns: The new columns, with the costs of this stage alone.
+        full_model: The layers of this stage's full model, and the multiply-adds of one of them for a token; None where
+            they are not known, so that all stages count as parts of one model.
+    """
+    if all(name in frame.columns for name in COSTS):
+        own, earlier = ([given[name] for name in COSTS] for given in (columns, {n: _numbers(frame, n) for n in COSTS}))
+        deeper = larger = 1.0
+        if full_model is not None:
+            layers, size = full_model
+            deeper = layers / _numbers(frame, FULL_LAYERS, layers)
+            larger = _numbers(frame, LAYER_SIZE, size) / size
+        columns = columns | dict(zip(COSTS, added(own, earlier, deeper, larger), strict=True))
+    if full_model is None:
+        return columns
+    sizes = zip((FULL_LAYERS, LAYER_SIZE), full_model, strict=True)
+    return columns | {name: np.full(len(frame), value, COST_COLUMNS[name]) for name, value in sizes}
+
+
+def added(
+    own: Sequence[np.ndarray],
+    earlier: Sequence[np.ndarray],
+    deeper: np.ndarray | float = 1.0,
+    larger: np.ndarray | float = 1.0,
+) -> list[np.ndarray]:
+    """Returns the four costs of a stage and of those before it, in the order of :data:`COSTS`.
+
+    Args:
+        own: Those of the stage, each ``(n,)``.
+        earlier: Those of the stages before it, likewise: two NaN where they state nothing, and one where what they
+            spent is not known, so that the sum is not known either.
+        deeper: How many times the layers of their full model this stage's has, ``(n,)`` or one number.
+        larger: How many times the multiply-adds of this stage's layers theirs have, likewise.
+    """
+    found = []
+    for spent, whole in ((0, 1), (2, 3)):
+        before = np.where(np.isnan(earlier[whole]), 0.0, earlier[spent] * larger)
+        found += [own[spent] + before, np.fmax(own[whole], earlier[whole] * deeper)]
+    return found
+
+
+def _numbers(frame: pd.DataFrame, name: str, missing: float = np.nan) -> np.ndarray:
+    """Returns a column of costs ``(n_rows,)``, with a number for missing values, and for a column that is not there."""
+    if name not in frame.columns:
+        return np.full(len(frame), float(missing))
+    values = frame[name].to_numpy(dtype=float, na_value=np.nan)
+    return np.where(np.isnan(values), missing, values)
 
 
 def labelled(results: pd.DataFrame, qrels: pd.DataFrame) -> pd.DataFrame:

@@ -17,7 +17,9 @@ import pyterrier as pt
 from pyterrier_cascade import frames
 from pyterrier_cascade.checkpoint import Checkpoint
 from pyterrier_cascade.checks import KnownSettings, check_names, warn_user
+from pyterrier_cascade.identity import combined
 from pyterrier_cascade.saving import Saved
+from pyterrier_cascade.store.store import DocumentStore
 from pyterrier_cascade.training.settings import Training
 
 if TYPE_CHECKING:
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
 
 # The place where PyTerrier's site puts the pages of a plugin; a host name of our own could become anybody's.
 HELP_URL = "https://pyterrier.readthedocs.io/en/latest/ext/pyterrier-cascade/index.html"
+
+UNDECIDING = ("device", "token_budget", "torch_compile", "training", "verbose")
+"""The settings that make no difference to scores, but for the precision that a device has by default."""
 
 
 class Ranker(KnownSettings, pt.Transformer):
@@ -48,7 +53,32 @@ class Ranker(KnownSettings, pt.Transformer):
 
     def rerank(self, frame: pd.DataFrame, blocks: frames.Blocks) -> pd.DataFrame:
         """Returns the result for a frame that is valid and not empty."""
-        return frames.ranked(frame, blocks, **self.score(frame, blocks))
+        columns = self.score(frame, blocks)
+        if frames.COST in columns:
+            columns = frames.in_all(frame, columns, self.full_model())
+        return frames.ranked(frame, blocks, **columns)
+
+    def full_model(self) -> tuple[int, int] | None:
+        """Returns the layers of the full model and the multiply-adds of one for a token, by which costs are counted.
+
+        It is None for a ranker whose weights are not known.
+        """
+        holder = self.weighted()
+        return None if holder is None else holder.model.loaded.full_model
+
+    def weighted(self) -> "NeuralRanker | None":
+        """Returns the ranker whose weights score: one among the settings, or the maker of stored documents."""
+        values = self.settings().values()
+        given = (value for value in values if isinstance(value, NeuralRanker))
+        made = (maker for value in values if isinstance(maker := getattr(value, "maker", None), NeuralRanker))
+        return next(given, None) or next(made, None)
+
+    def fingerprint(self) -> str:
+        """Returns a hash of everything that scores depend on: the weights, and the settings that decide scores."""
+        holder = self.weighted()
+        weights = None if holder in (None, self) else holder.fingerprint()
+        decide = {name: _identity(value) for name, value in self.settings().items() if name not in UNDECIDING}
+        return combined(type(self).__name__, decide, weights, getattr(self, "computed_precision", None))
 
     def new_columns(self) -> dict[str, type]:
         """Returns the columns that the ranker adds beside ``score`` and ``rank``, with their types."""
@@ -67,6 +97,8 @@ class Ranker(KnownSettings, pt.Transformer):
     def empty(self, frame: pd.DataFrame, blocks: frames.Blocks) -> pd.DataFrame:
         """Returns the result for a frame without rows: all columns that a result has."""
         columns = {name: np.empty(0, dtype) for name, dtype in self.new_columns().items()}
+        if frames.COST in columns:
+            columns |= {name: np.empty(0, dtype) for name, dtype in frames.COST_COLUMNS.items()}
         return frames.ranked(frame, blocks, np.empty(0), **columns)
 
     @overload
@@ -134,12 +166,29 @@ class Ranker(KnownSettings, pt.Transformer):
         """Returns no inner transformers: PyTerrier draws a ranker as one box."""
         return {}
 
+    def __mod__(self, kept: float) -> pt.Transformer:
+        """Returns this ranker with a cutoff behind it: ``% 20`` keeps 20 candidates, ``% 0.6`` keeps 60% of them."""
+        from pyterrier_cascade.early_exit.cutoff import cutoff
+
+        return self >> cutoff(kept)
+
 
 def _hash_key(value: Any) -> Any:
     """Returns a hashable key of a setting; equal numbers of different types get equal keys."""
     if isinstance(value, tuple | list):
         return tuple(map(_hash_key, value))
     return value if isinstance(value, Number) else repr(value)
+
+
+def _identity(value: Any) -> Any:
+    """Returns what identifies a setting's value: weights and stored documents by a hash, anything else by itself."""
+    if isinstance(value, Checkpoint):
+        return value.fingerprint
+    if isinstance(value, Ranker):
+        return value.fingerprint()
+    if isinstance(value, DocumentStore):
+        return value.meta["fingerprint"], value.dtype
+    return value
 
 
 class NeuralRanker(Saved, Ranker, pt.Estimator):
@@ -151,6 +200,10 @@ class NeuralRanker(Saved, Ranker, pt.Estimator):
 
     model: Checkpoint
     training: Training
+
+    def weighted(self) -> "NeuralRanker":
+        """Returns the ranker itself, which has the weights that score."""
+        return self
 
     @abstractmethod
     def train(self, train: pd.DataFrame, dev: pd.DataFrame | None, dev_qrels: pd.DataFrame | None) -> None:

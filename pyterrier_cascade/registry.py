@@ -77,6 +77,7 @@ OTHERS = {
     "FirstAnswerLost": "early_exit.risks",
     "FractionCutoff": "early_exit.cutoff",
     "MarginCutoff": "early_exit.cutoff",
+    "OneClock": "early_exit.one_clock",
     "PBT": "measures.open_domain",
     "PTB": "measures.open_domain",
     "RankingLoss": "early_exit.risks",

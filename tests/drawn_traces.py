@@ -2,12 +2,15 @@
 
 import numpy as np
 
+from pyterrier_cascade.early_exit.front import FrontScores
 from pyterrier_cascade.early_exit.trace import KIND, Trace
 from pyterrier_cascade.early_exit.trace_part import TracePart
 from pyterrier_cascade.store.strings import Strings
 
 
-def drawn_trace(sizes, layers=(2, 4, 6), noise: float = 1.0, seed: int = 0, ties: bool = False, seen=()) -> Trace:
+def drawn_trace(
+    sizes, layers=(2, 4, 6), noise: float = 1.0, seed: int = 0, ties: bool = False, seen=(), front: float | None = None
+) -> Trace:
     """Heads that agree with the last one the more, the deeper they are.
 
     Args:
@@ -17,6 +20,7 @@ def drawn_trace(sizes, layers=(2, 4, 6), noise: float = 1.0, seed: int = 0, ties
         seed: Of the draw.
         ties: Whether scores are whole numbers, so that many are equal.
         seen: The numbers of the questions that the heads learned from.
+        front: The disagreement of a front with the last head; none unless given.
     """
     rng, n = np.random.default_rng(seed), int(np.sum(sizes))
     spread = noise * np.linspace(1, 0, len(layers))
@@ -32,8 +36,26 @@ def drawn_trace(sizes, layers=(2, 4, 6), noise: float = 1.0, seed: int = 0, ties
         scores=scores,
         tokens=rng.integers(5, 60, n).astype(np.int32),
         inputs=rng.integers(1, 4, n).astype(np.int32),
+        **_front(scores[:, -1], sizes, front, rng),
     )
-    meta = {"ranker": "drawn", "fingerprint": "drawn", "layers": list(layers), "full_layers": 6}
-    trace = Trace._in_memory(KIND | meta | {"reuses_encodings": True})
+    meta = {"ranker": "drawn", "fingerprint": "drawn", "layers": list(layers), "full_layers": 6, "layer_size": 8}
+    meta |= {"head_costs": list(layers), "reuses_encodings": True}
+    meta["front"] = None if front is None else {"name": "drawn front", "fingerprint": "drawn front"}
+    trace = Trace._in_memory(KIND | meta)
     trace._keep(part)
     return trace
+
+
+def _front(last: np.ndarray, sizes, noise: float | None, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """What a front says that has run 3 layers of half the size for each candidate."""
+    n, n_questions = len(last), len(sizes)
+    if noise is None:
+        return _named(FrontScores.none(n, n_questions))
+    scores = last + 3 * noise * rng.normal(size=n)
+    ranks = np.concatenate([np.argsort(np.argsort(-part)) for part in np.split(scores, np.cumsum(sizes)[:-1])])
+    costs = np.array([[3.0 * size, 6 * size, 60 * size, 120 * size, 6, 4] for size in sizes])
+    return _named(FrontScores(scores[:, None].astype(np.float32), ranks[:, None].astype(np.int32), costs))
+
+
+def _named(found: FrontScores) -> dict[str, np.ndarray]:
+    return {f"front_{name}": value for name, value in vars(found).items()}

@@ -166,11 +166,46 @@ def test_costs_add_up_over_stages(results):
     assert first["q_token_cost"].tolist() == [160, 440, 160, 440, 440]
     assert first["q_token_cost_full"].tolist() == [480, 1320, 480, 1320, 1320]
     kept = results.assign(**first).iloc[[0, 1, 3]]
-    second = frames.charged(kept, frames.Blocks.of(kept), 12, 12, np.ones(3), np.array([10, 20, 40]))
+    alone = frames.charged(kept, frames.Blocks.of(kept), 12, 12, np.ones(3), np.array([10, 20, 40]))
+    assert alone["q_cost"].tolist() == [12, 24, 24]
+    second = frames.in_all(kept, alone, None)
     assert second["q_cost"].tolist() == [8 + 12, 12 + 24, 12 + 24]
     assert second["q_cost_full"].tolist() == [24, 36, 36]
     assert second["q_token_cost"].tolist() == [160 + 120, 440 + 720, 440 + 720]
     assert second["q_token_cost_full"].tolist() == [480, 1320, 1320]
+
+
+def test_costs_of_stages_of_two_models_are_layers_of_the_last(results):
+    """Six layers of size 5 over all of a query's candidates, then twelve of size 20 over one of them.
+
+    Query 1 has three candidates: 3 x 6 x 5 / 20 + 12 = 16.5 of 3 x 12 layers. Query 2 has two.
+    """
+    tokens = np.array([10, 20, 30, 40, 50])
+    small = frames.charged(results, frames.Blocks.of(results), 6, 6, np.ones(5), tokens)
+    first = results.assign(**frames.in_all(results, small, (6, 5)))
+    assert first["q_full_layers"].unique().tolist() == [6] and first["q_layer_size"].unique().tolist() == [5]
+    kept = first.iloc[[0, 1]]
+    large = frames.charged(kept, frames.Blocks.of(kept), 12, 12, np.ones(2), tokens[:2])
+    second = frames.in_all(kept, large, (12, 20))
+    assert second["q_cost"].tolist() == [2 * 6 / 4 + 12, 3 * 6 / 4 + 12]
+    assert second["q_cost_full"].tolist() == [2 * 12, 3 * 12]
+    assert second["q_token_cost"].tolist() == [40 * 6 / 4 + 10 * 12, 110 * 6 / 4 + 20 * 12]
+    assert second["q_token_cost_full"].tolist() == [40 * 12, 110 * 12]
+    assert second["q_full_layers"].tolist() == [12, 12] and second["q_layer_size"].tolist() == [20, 20]
+    # The other way round, the whole is the small model over all candidates.
+    back = first.assign(**{name: values[[0, 1, 0, 1, 1]] for name, values in second.items()})
+    third = frames.in_all(back, small, (6, 5))
+    assert third["q_cost"][1] == 16.5 * 4 + 3 * 6 and third["q_cost_full"][1] == 3 * 6
+
+
+def test_costs_that_rows_do_not_state(results):
+    """Rows of a retriever beside rows of a ranker: they cost nothing, and unknown costs stay unknown."""
+    stated = results.assign(q_cost=[6.0, np.nan, np.nan, 1, 2], q_cost_full=[24.0, np.nan, 24, 36, 36])
+    stated = stated.assign(q_token_cost=stated["q_cost"], q_token_cost_full=stated["q_cost_full"])
+    own = frames.charged(results, frames.Blocks.of(results), 4, 12, np.ones(5), np.ones(5))
+    found = frames.in_all(stated, own, (12, 7))
+    assert found["q_cost"].tolist() == pytest.approx([8 + 6, 12, np.nan, 13, 14], nan_ok=True)
+    assert found["q_cost_full"].tolist() == [24, 36, 24, 36, 36]
 
 
 def test_labels_come_from_the_qrels(results):

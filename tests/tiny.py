@@ -73,7 +73,7 @@ def config(family: str, layers: int, tokenizer, **more):
     if family == "modernbert":
         sizes["local_attention"] = 16
         ids |= {"cls_token_id": 0, "bos_token_id": 0, "eos_token_id": 2, "sep_token_id": 2}
-    return _CONFIGS[family](**sizes, **ids)
+    return _CONFIGS[family](**(sizes | ids))
 
 
 def save(path, family: str = "bert", layers: int = 2, outputs: int | None = 2, seed: int = 0, **more) -> str:

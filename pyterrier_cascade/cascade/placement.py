@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 
 from pyterrier_cascade.early_exit.grid import run_grid
-from pyterrier_cascade.early_exit.groups import group_starts
+from pyterrier_cascade.early_exit.groups import group_starts, places
 from pyterrier_cascade.early_exit.policy import Policy
 
 MOST = 4
@@ -53,7 +53,7 @@ def _cheapest(scores: np.ndarray, questions: np.ndarray, first: np.ndarray, laye
     """Returns the relative cost of the cheapest alphas that lose few enough first answers."""
     plans = [Policy(alpha=alphas).resolve(layers) for alphas in product(ALPHAS, repeat=len(layers) - 1)]
     steps = np.diff(layers, prepend=0) / layers[-1]
-    ones = np.ones(len(questions))
-    found = run_grid(scores, questions, ones, ones, first, plans, steps)
+    _, sizes = places(questions)
+    found = run_grid(scores, questions, np.stack([1 / sizes] * 2, 1), first, plans, steps)
     lost = (found.positions != 0).mean(1)
     return float(found.costs[lost <= AT_MOST].min() / len(first))

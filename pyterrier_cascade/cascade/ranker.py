@@ -75,7 +75,8 @@ class Cascade(EarlyExitRanker, PairRanker):
             are ranked one after the other. After each head as many candidates go on as the rest of the time suffices
             for. Where it is too short for all, the last ones of the input are not read at all: they come last, in their
             order, with ``exit_layer`` 0. Everything counts, from tokens to the result, except that the first use of a
-            model on this machine loads it and measures its layers. What comes back depends on the machine and on what
+            model on this machine loads it and measures its layers. In a :class:`~pyterrier_cascade.OneClock` everything
+            before the cascade counts too. What comes back depends on the machine and on what
             else it does, and is not repeatable; traces and stages know no deadlines.
         probability: Whether results have a column ``probability``, which means the same at every exit layer;
             :meth:`fit_probability` comes before. It is NaN where a deadline left no time to read a candidate.
@@ -180,6 +181,11 @@ class Cascade(EarlyExitRanker, PairRanker):
         return self.model.loaded.full_layers
 
     @property
+    def layer_size(self) -> int:
+        """The multiply-adds of one of them for a token."""
+        return self.model.loaded.layer_size
+
+    @property
     def weights(self) -> Checkpoint:
         """The name of the weights."""
         return self.model
@@ -229,14 +235,17 @@ class Cascade(EarlyExitRanker, PairRanker):
         """
         if self.deadline_ms is None:
             return super().transform(inp)
-        entered = deadline.perf_counter()
+        entered, start = deadline.perf_counter(), deadline.start_of_query()
         # A grid search may have set another setting since.
         deadline.check_deadline(self.deadline_ms, self.policy, self.passages)
         frames.validate(inp, context=self, text_field=self.text_field)
         blocks = frames.Blocks.of(inp)
-        return self._in_time(inp, blocks, entered) if len(inp) else self.empty(inp, blocks)
+        before = 0.0 if start.own else entered - start.began
+        return self._in_time(inp, blocks, start, before) if len(inp) else self.empty(inp, blocks)
 
-    def _in_time(self, frame: pd.DataFrame, blocks: frames.Blocks, entered: float) -> pd.DataFrame:
+    def _in_time(
+        self, frame: pd.DataFrame, blocks: frames.Blocks, start: deadline.Start, before: float
+    ) -> pd.DataFrame:
         """Returns the candidates ranked by the heads that they reach before the deadline of their query."""
         loading = deadline.perf_counter()
         self._check_curves()
@@ -261,8 +270,8 @@ class Cascade(EarlyExitRanker, PairRanker):
                 timed.measure(rows)
                 first = frame.iloc[rows[: blocks.sizes[0]]]
                 self._timed_result(timed, first, frames.Blocks.of(first), timed.nothing(len(first)))
-                entered += deadline.perf_counter() - loading
-            found = timed.of_queries(rows, blocks.codes[rows], self.deadline_ms / 1000, entered)
+                start.began += deadline.perf_counter() - loading
+            found = timed.of_queries(rows, blocks.codes[rows], self.deadline_ms / 1000, start, before)
         return self._timed_result(timed, frame, blocks, found)
 
     def _timed_result(

@@ -134,8 +134,18 @@ class SequentialReranker(Saved, EarlyExitRanker, pt.Estimator):
 
     @property
     def full_layers(self) -> int:
-        """The layers of the full encoder."""
-        return max(model.model.loaded.full_layers for model in self.models)
+        """The layers of the last model's full encoder."""
+        return self.models[-1].model.loaded.full_layers
+
+    @property
+    def layer_size(self) -> int:
+        """The multiply-adds of one of these layers for a token."""
+        return self.models[-1].model.loaded.layer_size
+
+    def head_costs(self, layers: Sequence[int]) -> list[float]:
+        """Returns the layers of some of the models, those of another size by their multiply-adds."""
+        sizes = dict(zip(self.head_layers, (model.model.loaded.layer_size for model in self.models), strict=True))
+        return [layer * sizes[layer] / self.layer_size for layer in layers]
 
     def weight_holders(self) -> tuple[CrossEncoder, ...]:
         """Returns the models."""

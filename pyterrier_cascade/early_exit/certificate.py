@@ -9,11 +9,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from numbers import Integral
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pyterrier_cascade.early_exit.policy import FULL, Policy
+
+if TYPE_CHECKING:
+    from pyterrier_cascade.early_exit.ranker import EarlyExitRanker
 
 STEP = 0.02
 """The cost from one setting of a path to the next, unless the Pareto front has more of them."""
@@ -23,8 +26,9 @@ STEP = 0.02
 class Certificate:
     """A setting of a cascade and the bound of its risk on new queries; ``trace.certify()`` makes it.
 
-    It prints as a sentence, and ``cascade(**certificate.settings)`` runs the setting. The bound holds for queries and
-    candidates of the same kind, and for this ranker only: its weights, ``max_length``, engine and precision.
+    It prints as a sentence, and ``cascade(**certificate.settings)`` runs the setting; behind a front,
+    ``certificate.pipeline(cascade, front)`` does. The bound holds for queries and candidates of the same kind, and for
+    these rankers only: their weights, ``max_length``, engine and precision.
 
     Attributes:
         settings: All settings of the policy, those at their defaults among them.
@@ -37,6 +41,9 @@ class Certificate:
         tested: The number of queries that tested it.
         p_value: The p-value of the test that the setting passed.
         fingerprint: The hash of everything that the ranker's scores depend on.
+        k: The cut behind the front: how many candidates go on, or which share; None where there is no front.
+        front: The name of the front, or None.
+        front_fingerprint: The hash of everything that the front's ranking depends on, or None.
     """
 
     settings: dict[str, Any]
@@ -49,25 +56,47 @@ class Certificate:
     tested: int
     p_value: float
     fingerprint: str
+    k: int | float | None = None
+    front: str | None = None
+    front_fingerprint: str | None = None
 
     def __repr__(self):
         """Returns the certificate as a sentence."""
         sure, bound = f"with {_percent(self.confidence)} confidence", f"{self.risk} is at most {_percent(self.at_most)}"
-        if self._given == FULL:
+        if self._given == FULL and self.k is None:
             return (
                 f"No setting that drops candidates passed the test on {self.tested} queries: for none is it sure, "
                 f"{sure}, that {bound} on new queries of the same kind. The full cascade loses nothing and costs "
                 f"{_percent(self.cost)} of the layers ({self.setting})."
             )
+        behind = "" if self.k is None else f" behind {self.front}"
         return (
             f"W{sure[1:]}, {bound} on new queries of the same kind, at {_percent(self.cost)} of the layers with "
-            f"{self.setting} (on {self.tested} tested queries: {_percent(self.observed)}, p = {self.p_value:.2g})."
+            f"{self.setting}{behind} "
+            f"(on {self.tested} tested queries: {_percent(self.observed)}, p = {self.p_value:.2g})."
         )
 
     @property
     def setting(self) -> str:
-        """The settings that are not at their defaults, as arguments of a call."""
-        return ", ".join(f"{name}={value!r}" for name, value in self._given.items())
+        """The settings that are not at their defaults, as arguments of a call; behind a front, its cut first."""
+        given = ({} if self.k is None else {"k": _plain(self.k)}) | self._given
+        return ", ".join(f"{name}={value!r}" for name, value in given.items())
+
+    def pipeline(self, cascade: "EarlyExitRanker", front: Any = None, loader: Any = None) -> Any:
+        """Returns the certified pipeline: ``front % k >> cascade(**settings)``, or the cascade alone where k is None.
+
+        Args:
+            cascade: The ranker that the certificate is for, with any settings.
+            front: The front that the certificate is for.
+            loader: A transformer between the cut and the cascade, such as a text loader.
+
+        Raises:
+            ValueError: If the certificate is for another cascade or another front.
+        """
+        # Imported here because this module knows numbers alone.
+        from pyterrier_cascade.early_exit.front import certified_pipeline
+
+        return certified_pipeline(self, cascade, front, loader)
 
     @property
     def _given(self) -> dict[str, Any]:
@@ -78,7 +107,7 @@ class Certificate:
     def to_config(self) -> dict[str, Any]:
         """Returns the certificate as JSON keeps it."""
         given = {name: list(value) if isinstance(value, tuple) else value for name, value in self._given.items()}
-        return asdict(self) | {"settings": given}
+        return asdict(self) | {"settings": given, "k": _plain(self.k)}
 
     @classmethod
     def from_config(cls, found: Mapping[str, Any]) -> "Certificate":

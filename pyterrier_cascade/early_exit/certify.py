@@ -12,6 +12,7 @@ from pyterrier_cascade.checks import is_number, shown
 from pyterrier_cascade.early_exit.certificate import Certificate, last_passed, path_of, queries_needed
 from pyterrier_cascade.early_exit.measure_loss import OtherMeasureLoss, risk_of
 from pyterrier_cascade.early_exit.policy import Policy, policies_of
+from pyterrier_cascade.early_exit.sweep import with_cuts
 
 if TYPE_CHECKING:
     from pyterrier_cascade.early_exit.trace import Trace
@@ -30,6 +31,7 @@ def certified(
     confidence: float,
     qrels: pd.DataFrame | None,
     settings: Sequence[Mapping[str, Any]] | None,
+    ks: Sequence | None,
     seed: int,
     fixed: Mapping[str, Any],
 ) -> Certificate:
@@ -42,7 +44,9 @@ def certified(
                 f"alpha={fixed['alpha']!r}: give settings=[{{'alpha': {fixed['alpha']!r}}}] to try this one"
             )
         most = MOST_OF_OTHERS if isinstance(risk, OtherMeasureLoss) else MOST
-        settings = default_settings(len(Policy(**fixed).plan or trace.layers) - 1, most)
+        n_cuts = len(with_cuts(trace, [{}], ks))
+        settings = default_settings(len(Policy(**fixed).plan or trace.layers) - 1, max(1, most // n_cuts))
+    settings = with_cuts(trace, settings, ks)
     policies = [Policy(), *policies_of(settings, fixed)]
     refuse_seen(trace)
     watched = risk.watched(trace)
@@ -51,8 +55,10 @@ def certified(
     path = path_of(losses.mean(1), costs)
     losses, costs = risk.outcomes(trace, watched.part(tested), [policies[one] for one in path])
     last, p = last_passed(losses, at_most, confidence, risk.binary)
+    found = {"k": None} | asdict(policies[path[last]])
+    front = trace.meta["front"] if found["k"] is not None else None
     return Certificate(
-        settings=asdict(policies[path[last]]),
+        settings={name: value for name, value in found.items() if name != "k"},
         cost=float(costs[last]),
         risk=str(risk),
         at_most=float(at_most),
@@ -62,6 +68,8 @@ def certified(
         tested=len(tested),
         p_value=p,
         fingerprint=trace.meta["fingerprint"],
+        k=found["k"],
+        **({} if front is None else {"front": front["name"], "front_fingerprint": front["fingerprint"]}),
     )
 
 
@@ -75,7 +83,7 @@ def default_settings(n_drops: int, most: int = MOST) -> list[dict[str, Any]]:
         most: How many settings there may be.
     """
     n_steps = next((steps for steps in STEPS if steps**n_drops <= most), None)
-    alphas = [round(float(alpha), 4) for alpha in np.linspace(0, 0.9, n_steps or STEPS[0])]
+    alphas = [round(float(alpha), 4) for alpha in np.linspace(0, 0.9, n_steps or min(most, STEPS[0]))]
     if n_steps is None:
         return [{"alpha": alpha} for alpha in alphas]
     return [{"alpha": alpha} for alpha in product(alphas, repeat=n_drops)]

@@ -3,8 +3,10 @@
 Times are read from :func:`perf_counter` in this module alone.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -40,6 +42,56 @@ def check_deadline(deadline_ms: Any, policy: Policy, passages: str) -> None:
     whole = None if passages == "first" else ("passages", passages)
     for name, value in filter(None, (policy.pruned_by, batches, whole)):
         raise ValueError(f"deadline_ms={deadline_ms!r} and {name}={value!r} exclude each other; give one of them")
+
+
+@dataclass
+class Start:
+    """The moment from which deadlines count.
+
+    Attributes:
+        began: The moment.
+        own: Whether it is that of one cascade; otherwise its question entered a pipeline then, and the cascade later.
+        was_read: Whether a ranker counted from it.
+        warnings: What rankers said of a time that was too short, where the whole pipeline says it at its end.
+    """
+
+    began: float
+    own: bool = True
+    was_read: bool = False
+    warnings: list[str] = field(default_factory=list)
+
+    def warn(self, message: str) -> None:
+        """Warns of a time that was too short, now or at the end of the pipeline."""
+        if self.own:
+            warn_user(message)
+        else:
+            self.warnings.append(message)
+
+
+_start: ContextVar[Start | None] = ContextVar("start", default=None)
+
+
+def start_of_query() -> Start:
+    """Returns the moment from which a deadline counts: now, or when the question entered the pipeline."""
+    start = _start.get() or Start(perf_counter())
+    start.was_read = True
+    return start
+
+
+def is_started() -> bool:
+    """Returns whether the clock of a pipeline is running."""
+    return _start.get() is not None
+
+
+@contextlib.contextmanager
+def started() -> Iterator[Start]:
+    """Starts the clock of a pipeline for one question: deadlines inside count from now on."""
+    start = Start(perf_counter(), own=False)
+    token = _start.set(start)
+    try:
+        yield start
+    finally:
+        _start.reset(token)
 
 
 def pace_of(executor: Executor) -> Pace:
@@ -182,32 +234,37 @@ class TimedScoring:
         self.progress(len(candidates) - n_run)
         return scores, tokens
 
-    def of_queries(self, rows: np.ndarray, questions: np.ndarray, seconds: float, entered: float) -> HeadScores:
+    def of_queries(
+        self, rows: np.ndarray, questions: np.ndarray, seconds: float, start: Start, before: float = 0.0
+    ) -> HeadScores:
         """Returns the scores of the candidates of all queries; layer 0 stands before the plan's.
 
         Args:
             rows: The numbers of the candidates, query by query in the order of the input ``(n,)``.
             questions: The query of each as a number ``(n,)``.
             seconds: The time that each query has.
-            entered: The time at which the work on all queries began, which counts for each by its share.
+            start: When the work on all queries began, which counts for each by its share.
+            before: The seconds of it that went to the transformers before this one.
         """
         queries = np.split(rows, np.flatnonzero(np.diff(questions)) + 1)
-        shared, found = (perf_counter() - entered) / len(queries), []
+        shared, found = (perf_counter() - start.began) / len(queries), []
         for candidates in queries:
             ends = perf_counter() - shared + seconds - self.pace.frame
             found.append(self.scores(candidates, ends))
         scores, tokens = (np.concatenate(parts) for parts in zip(*found, strict=True))
         n_unread = sum(bool(np.isnan(one[:, 1:]).all()) for one, _ in found)
         if n_unread:
-            self._warn(n_unread, len(queries), seconds, int(tokens.min()), rows)
+            after = f" after {1000 * before:.1f} ms of the transformers before this one" if before else ""
+            start.warn(self._late(f"{n_unread} of {len(queries)} queries{after}", seconds, int(tokens.min()), rows))
         return HeadScores(rows, scores, tokens)
 
-    def _warn(self, n_unread: int, n_queries: int, seconds: float, tokens: int, rows: np.ndarray) -> None:
+    def _late(self, where: str, seconds: float, tokens: int, rows: np.ndarray) -> str:
+        """Returns the warning that nothing was scored in some queries."""
         span = 1000 * self.pace.span(self.layers[0], tokens)
         around = 1000 * (self.pace.frame + self.pace.per_character * self.characters[rows].min())
-        warn_user(
-            f"deadline_ms={1000 * seconds:g} left no time to score anything in {n_unread} of {n_queries} queries, "
-            f"whose candidates keep the order of the input: on this machine the first span, {self.layers[0]} layers, "
-            f"takes {span:.1f} ms for the shortest candidate, and tokens and the result {around:.1f} ms; give more "
-            "time, a plan with an earlier first head, or a smaller model"
+        return (
+            f"deadline_ms={1000 * seconds:g} left no time to score anything in {where}, whose candidates keep the "
+            f"order of the input: on this machine the first span, {self.layers[0]} layers, takes {span:.1f} ms for the "
+            f"shortest candidate, and tokens and the result {around:.1f} ms; give more time, a plan with an earlier "
+            "first head, or a smaller model"
         )

@@ -37,8 +37,7 @@ class GridResult:
 def run_grid(
     scores: np.ndarray,
     questions: np.ndarray,
-    inputs: np.ndarray,
-    tokens: np.ndarray,
+    weights: np.ndarray,
     relevant: np.ndarray,
     plans: Sequence[Plan],
     shares: np.ndarray,
@@ -48,8 +47,7 @@ def run_grid(
     Args:
         scores: The score of each candidate at each head, candidates in the order of the input ``(n, n_heads)``.
         questions: The question of each candidate as a number, ascending ``(n,)``.
-        inputs: The number of inputs of each candidate ``(n,)``.
-        tokens: The number of tokens of each candidate ``(n,)``.
+        weights: The share that each candidate has of its question's full cost, by inputs and by tokens ``(n, 2)``.
         relevant: The rows of the relevant candidates, ascending ``(n_relevant,)``.
         plans: The settings: plans with the same layers and batch size, and one
             :class:`~pyterrier_cascade.early_exit.rules.base.SizeRule` after each head but the last.
@@ -60,13 +58,13 @@ def run_grid(
     number = {rule: i for i, rule in enumerate(distinct)}
     codes = np.array([[number[rule] for rule in setting] for setting in settings], dtype=np.int64)
     parts = slabs(questions, max(1, CELLS // len(settings)))
-    found, sizes_of = [], np.stack([inputs, tokens], 1)
+    found = []
     for part in parts:
         inside = relevant[slice(*np.searchsorted(relevant, [part.start, part.stop]))] - part.start
         groups = batches(questions[part], plans[0].batch_size)
         sizes = np.arange(np.bincount(groups - groups[0]).max() + 1)
         kept = np.array([rule.n_kept(sizes) for rule in distinct], dtype=np.int32)
-        found.append(_run_part(scores[part], questions[part], groups, sizes_of[part], inside, codes, kept, shares))
+        found.append(_run_part(scores[part], questions[part], groups, weights[part], inside, codes, kept, shares))
     positions, exits, costs = zip(*found, strict=True)
     return GridResult(np.concatenate(positions, 1), np.concatenate(exits, 1), *sum(costs).T)
 
@@ -76,7 +74,7 @@ def _run_part(scores, questions, groups, weights, relevant, codes, kept, shares)
     alive = np.ones((1, len(scores)), dtype=bool)
     positions = np.zeros((1, len(relevant)), dtype=np.int32)
     exits = np.full((1, len(relevant)), len(shares) - 1, dtype=np.int8)
-    weights, costs = by_question.shares(weights), np.zeros((1, weights.shape[1]))
+    costs = np.zeros((1, weights.shape[1]))
     setting_of = np.zeros(len(codes), dtype=np.int64)
     batched = by_group.n != by_question.n
     for head, share in enumerate(shares):
@@ -161,7 +159,3 @@ class _Segments:
         at = at[rows]
         segment = self.numbers[at]
         return counted[:, at] - before[:, segment] - 1, sizes[:, segment]
-
-    def shares(self, weights: np.ndarray) -> np.ndarray:
-        """Returns the share that each row has of its segment's weights ``(n, n_weights)``."""
-        return weights / np.add.reduceat(weights, self.starts)[self.numbers]

@@ -27,7 +27,8 @@ def quality_against_cost(sweep, measure: str, marked: Sequence, ax):
     ax.step(
         100 * front["RelativeCost"], front[measure], where="post", color=KEPT, linewidth=1.5, label="best at a cost"
     )
-    alphas = sweep.frame.get("alpha", pd.Series(dtype=object))
+    # Behind a front, an alpha has as many costs as there are cuts.
+    alphas = sweep.frame.get("alpha" if "k" not in sweep.frame else None, pd.Series(dtype=object))
     n_drops = max((len(alpha) for alpha in alphas if not isinstance(alpha, Real)), default=1)
     equal = {alpha if isinstance(alpha, Real) else alpha[0]: row for row, alpha in alphas.items()
              if isinstance(alpha, Real) or alpha == (alpha[0],) * n_drops}  # fmt: skip

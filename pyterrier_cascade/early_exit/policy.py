@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -72,6 +72,9 @@ class Policy(KnownSettings):
     rounding: str = "floor"
     exited: str = "below"
 
+    k: ClassVar[int | float | None] = None
+    """The cut of a front before the cascade; there is none."""
+
     def __post_init__(self):
         for one in fields(self):
             if np.ndim(value := getattr(self, one.name)) == 1:
@@ -124,11 +127,34 @@ class Policy(KnownSettings):
         return Plan(layers, (*((rule,) for rule in rules), ()), self.batch_size)
 
 
+def is_cut(k: object) -> bool:
+    """Returns whether ``% k`` is a cut: a number of candidates from 1, or a share between 0 and 1."""
+    return is_count(k) or KeepFraction.of_kept(k) is not None
+
+
+@dataclass(frozen=True)
+class CutPolicy(Policy):
+    """All settings of a pipeline ``front % k >> cascade(...)``: the cut behind the front, and the cascade's policy.
+
+    Args:
+        k: How many of a query's candidates the front lets through, or which share of them.
+    """
+
+    k: int | float | None = None
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not is_cut(self.k):
+            raise ValueError(
+                f"k={self.k!r}: give how many candidates go on behind the front (1 or more), or a share between 0 and 1"
+            )
+
+
 def policies_of(settings: Sequence[Mapping[str, Any]], fixed: Mapping[str, Any]) -> list[Policy]:
     """Returns the policy of each of some settings.
 
     Args:
-        settings: For each policy, fields of :class:`Policy` by name.
+        settings: For each policy, fields of :class:`Policy` by name, and ``k`` for one behind a front.
         fixed: Fields that are the same for all.
     """
     if isinstance(settings, str | Mapping) or not all(isinstance(one, Mapping) for one in settings):
@@ -137,7 +163,17 @@ def policies_of(settings: Sequence[Mapping[str, Any]], fixed: Mapping[str, Any])
         )
     if not len(settings):
         raise ValueError("settings is empty; give at least one setting")
-    return [Policy(**{**fixed, **one}) for one in settings]
+    return [policy_of(**{**fixed, **one}) for one in settings]
+
+
+def policy_of(k: int | float | None = None, **settings: Any) -> Policy:
+    """Returns the policy of some settings; that of a pipeline with a front where there is a cut.
+
+    Args:
+        k: The cut behind the front, or None.
+        **settings: Fields of :class:`Policy`.
+    """
+    return Policy(**settings) if k is None else CutPolicy(**settings, k=k)
 
 
 class PolicySetting:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+import pyterrier as pt
 
 from pyterrier_cascade import frames
 from pyterrier_cascade.early_exit import ranking
@@ -67,7 +68,10 @@ class EarlyExitRanker(Ranker):
     @property
     @abstractmethod
     def full_layers(self) -> int:
-        """The layers of the full encoder."""
+        """The layers of the full model."""
+
+    layer_size: int = 1
+    """The multiply-adds of a layer of the full model for a token."""
 
     @property
     @abstractmethod
@@ -114,6 +118,14 @@ class EarlyExitRanker(Ranker):
         """Returns the layer whose head gave the score, and the cost columns."""
         return frames.EXIT_COLUMNS
 
+    def full_model(self) -> tuple[int, int]:
+        """Returns the layers of the full model and the multiply-adds of one, by which costs are counted."""
+        return self.full_layers, self.layer_size
+
+    def head_costs(self, layers: Sequence[int]) -> Sequence[float]:
+        """Returns what it takes to come from the text to each of some layers, in layers of the full model."""
+        return layers
+
     def plan_now(self) -> Plan:
         """Returns the plan that the policy means for the model's heads."""
         return self.policy.resolve(self.head_layers)
@@ -145,24 +157,34 @@ class EarlyExitRanker(Ranker):
         self, frame: pd.DataFrame, blocks: frames.Blocks, plan: Plan, found: HeadScores, exited: str
     ) -> pd.DataFrame:
         """Returns a frame's candidates ranked by their scores at a plan's heads; arguments as for :meth:`follow`."""
-        run = layers_run(plan.layers, self.reuses_encodings)
-        return ranked_by(plan, found, frame, blocks, run, self.full_layers, exited, **self.columns_of(plan, found))
+        run = layers_run(self.head_costs(plan.layers), self.reuses_encodings)
+        return ranked_by(plan, found, frame, blocks, run, self.full_model(), exited, **self.columns_of(plan, found))
 
     def columns_of(self, plan: Plan, found: HeadScores) -> dict[str, np.ndarray]:
         """Returns further columns of a result, with a value for each candidate of ``found``; none by default."""
         return {}
 
-    def trace(self, candidates: pd.DataFrame, path: str | None = None, pool: Any = None) -> "Trace":
+    def trace(
+        self,
+        candidates: pd.DataFrame,
+        path: str | None = None,
+        pool: Any = None,
+        *,
+        front: pt.Transformer | None = None,
+    ) -> "Trace":
         """Returns the scores of all heads for all candidates, from which any policy follows without the model.
 
         Args:
             candidates: A results frame with texts.
             path: A folder to keep the :class:`~pyterrier_cascade.Trace` in; one that is there is completed.
             pool: Workers that score (:class:`~pyterrier_cascade.RayPool`); this process unless given.
+            front: A reranker that all candidates enter before this one, any transformer that scores. Its scores are
+                kept too, so that every cut follows: ``trace.results(k=50, alpha=0.4)`` is
+                ``front % 50 >> ranker(alpha=0.4)``.
         """
         from pyterrier_cascade.early_exit.trace import Trace
 
-        return Trace.record(self, candidates, path, pool)
+        return Trace.record(self, candidates, path, pool, front)
 
     def explain(self, candidates: pd.DataFrame) -> pd.DataFrame:
         """Returns the score that each head gave to each candidate that reached it, and who went on; a row for each.
@@ -201,14 +223,14 @@ for _setting in fields(Policy):
     setattr(EarlyExitRanker, _setting.name, PolicySetting(_setting.name))
 
 
-def layers_run(layers: Sequence[int], reuses_encodings: bool) -> np.ndarray:
-    """Returns the layers that were run for a candidate that leaves at each layer of a plan, ``(n_layers,)``.
+def layers_run(costs: Sequence[float], reuses_encodings: bool) -> np.ndarray:
+    """Returns the layers that were run for a candidate that leaves at each head of a plan, ``(n_heads,)``.
 
     Args:
-        layers: The plan's.
+        costs: The layers from the text to each head.
         reuses_encodings: Whether each head goes on from the head before (CT-9), or starts from the text again (CT-8).
     """
-    return np.array(layers) if reuses_encodings else np.cumsum(layers)
+    return np.array(costs) if reuses_encodings else np.cumsum(costs)
 
 
 def ranked_by(
@@ -217,7 +239,7 @@ def ranked_by(
     frame: pd.DataFrame,
     blocks: frames.Blocks,
     layers_run: np.ndarray,
-    full_layers: int,
+    full_model: tuple[int, int],
     exited: str,
     **columns: np.ndarray,
 ) -> pd.DataFrame:
@@ -229,7 +251,7 @@ def ranked_by(
         frame: The candidates.
         blocks: Their blocks.
         layers_run: The layers run for a candidate that leaves at each of the plan's layers, ``(n_layers,)``.
-        full_layers: The layers of the full encoder.
+        full_model: The layers of the full model, and the multiply-adds of one of them for a token.
         exited: ``"below"``, or ``"drop"``, which leaves those that came furthest in their query.
         **columns: Further columns, with a value for each candidate of ``found``, each ``(n,)``.
     """
@@ -243,7 +265,8 @@ def ranked_by(
     back = np.empty_like(rows)
     back[rows] = np.arange(len(rows))
     layers, inputs = (np.broadcast_to(one, len(rows)) for one in (layers_run[exits] - found.begun, found.inputs))
-    costs = frames.charged(frame, blocks, layers[back], full_layers, inputs[back], found.tokens[back])
+    costs = frames.charged(frame, blocks, layers[back], full_model[0], inputs[back], found.tokens[back])
+    costs = frames.in_all(frame, costs, full_model)
     exit_layer = np.array(plan.layers)[exits][back]
     columns = {name: values[back] for name, values in columns.items()}
     return frames.ranked(frame, blocks, falling[back], rows[order], exit_layer=exit_layer, **costs, **columns)

@@ -12,6 +12,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_cascade.early_exit.fates import fates
+from pyterrier_cascade.early_exit.front import default_cuts
 from pyterrier_cascade.early_exit.grid import GridResult
 from pyterrier_cascade.early_exit.policy import FULL, Policy, policies_of
 from pyterrier_cascade.early_exit.rank_measures import MEASURES, NOWHERE, Judgements
@@ -20,6 +21,8 @@ from pyterrier_cascade.measures.names import parse_measures
 
 GRID = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
 COST = str(RelativeCost)
+SETTINGS = ("k", "alpha", "settings")
+"""The columns of a sweep that say what was tried."""
 
 
 class Sweep:
@@ -31,8 +34,9 @@ class Sweep:
         pt.Experiment([bm25 >> cascade(alpha=best.alpha)], topics, qrels, [AP, RelativeCost])
 
     Args:
-        frame: ``alpha`` or ``settings``, a column for each measure, and ``RelativeCost``; a row for each setting.
-        full: The same for alpha = 0, which drops nothing.
+        frame: ``alpha`` or ``settings``, behind a front also ``k``, a column for each measure, and ``RelativeCost``; a
+            row for each setting.
+        full: The same for alpha = 0 without a front, which drops nothing.
         measure: The name of the measure that the methods use where none is given.
     """
 
@@ -45,7 +49,12 @@ class Sweep:
 
     def __repr__(self):
         """Returns the number of settings and the names of the measures."""
-        return f"<Sweep of {len(self)} settings: {', '.join(map(str, self.frame.columns[1:]))}>"
+        return f"<Sweep of {len(self)} settings: {', '.join(self._measured)}>"
+
+    @property
+    def _measured(self) -> list[str]:
+        """The names of the measures."""
+        return [name for name in map(str, self.frame.columns) if name not in SETTINGS]
 
     def pareto(self, measure=None) -> pd.DataFrame:
         """Returns the settings on the Pareto front, by rising cost: no other setting is as cheap and better.
@@ -96,7 +105,7 @@ class Sweep:
     def _name(self, measure) -> str:
         name = self.measure if measure is None else str(measure)
         if name not in self.frame.columns:
-            raise ValueError(f"{name} was not measured; there are {', '.join(map(str, self.frame.columns[1:]))}")
+            raise ValueError(f"{name} was not measured; there are {', '.join(self._measured)}")
         return name
 
 
@@ -106,6 +115,7 @@ def swept(
     measures,
     alphas: Sequence | None,
     settings: Sequence[Mapping[str, Any]] | None,
+    ks: Sequence | None,
     fixed: Mapping[str, Any],
 ) -> Sweep:
     """Returns a sweep; the arguments are those of ``Trace.sweep``."""
@@ -113,6 +123,7 @@ def swept(
     if settings is not None and alphas is not None:
         raise ValueError("alphas and settings exclude each other; give one of them")
     tried = _alphas(alphas, len(Policy(**fixed).plan or trace.layers) - 1) if settings is None else settings
+    tried = with_cuts(trace, tried, ks)
     policies = [*policies_of([FULL], fixed), *policies_of(tried, fixed)]
     table = _fast_table(trace, qrels, measures, policies)
     for name, measure in {str(measure): measure for measure in measures}.items():
@@ -120,10 +131,41 @@ def swept(
             table[name] = _one_by_one(trace, qrels, measure, policies)
     names = list(dict.fromkeys([*map(str, measures), COST]))
     frame = pd.DataFrame({name: table[name] for name in names})
-    column, shown = ("alpha", [one.alpha for one in policies]) if settings is None else ("settings", [FULL, *settings])
-    frame.insert(0, column, pd.Series(shown, dtype=object))
+    if settings is None:
+        frame.insert(0, "alpha", pd.Series([one.alpha for one in policies], dtype=object))
+    else:
+        given = [{name: value for name, value in one.items() if name != "k"} for one in tried]
+        frame.insert(0, "settings", pd.Series([FULL, *given], dtype=object))
+    if trace.front is not None:
+        frame.insert(0, "k", pd.Series([one.k for one in policies], dtype=object))
     first = next((name for name in names if name not in (COST, str(RelativeTokenCost))), COST)
     return Sweep(frame.iloc[1:].reset_index(drop=True), frame.iloc[0], first)
+
+
+def with_cuts(trace, settings: Sequence[Mapping[str, Any]], ks: Sequence | None) -> Sequence[Mapping[str, Any]]:
+    """Returns settings with each of some cuts behind the front of a trace, by default :func:`default_cuts`.
+
+    Args:
+        trace: The trace; without a front the settings stay as they are.
+        settings: The settings; those that have a ``k`` of their own stay as they are.
+        ks: The cuts; None among them stands for no front.
+    """
+    if isinstance(settings, str | Mapping) or not all(isinstance(one, Mapping) for one in settings):
+        # Refused where they become policies.
+        return settings
+    own = ["k" in one for one in settings]
+    if ks is None:
+        if trace.front is None and not any(own):
+            return settings
+        ks = [None] if any(own) else default_cuts(trace.sizes)
+    elif any(own):
+        raise ValueError("ks and a setting's own k exclude each other; give one of them")
+    if isinstance(ks, Real | str) or not len(ks):
+        raise ValueError(f"ks={ks!r}: give a list of cuts, such as (20, 50, 100)")
+    if trace.front is None:
+        # Says what to do.
+        _ = trace.front_ranks
+    return [one if k is None else {**one, "k": k} for k in ks for one in settings]
 
 
 def _alphas(alphas: Sequence | None, n_drops: int) -> list[dict[str, Any]]:

@@ -14,8 +14,9 @@ import pyterrier as pt
 from pyterrier_cascade import frames
 from pyterrier_cascade.early_exit.certificate import Certificate
 from pyterrier_cascade.early_exit.certify import certified
+from pyterrier_cascade.early_exit.front import COLUMNS, behind_cut, identity_of
 from pyterrier_cascade.early_exit.groups import batches, slabs
-from pyterrier_cascade.early_exit.policy import Plan, Policy
+from pyterrier_cascade.early_exit.policy import Plan, policy_of
 from pyterrier_cascade.early_exit.pruning import scores_in_turn
 from pyterrier_cascade.early_exit.ranker import EarlyExitRanker, HeadScores, layers_run, ranked_by
 from pyterrier_cascade.early_exit.risks import FirstAnswerLost
@@ -28,7 +29,7 @@ from pyterrier_cascade.store.parts import META
 from pyterrier_cascade.store.publish import explaining_full_disk, publish_file, publishing_folder, sealed, sweep
 
 LOCK = ".lock"
-KIND = {"type": "cascade_trace", "format": "npy", "package_hint": "pyterrier_cascade", "version": 5}
+KIND = {"type": "cascade_trace", "format": "npy", "package_hint": "pyterrier_cascade", "version": 6}
 
 
 class Trace(pt.Artifact):
@@ -40,6 +41,13 @@ class Trace(pt.Artifact):
         trace = cascade.trace(candidates, "wikiqa.trace")
         trace.results(alpha=0.4)
         trace.sweep(qrels, [AP, P @ 1]).plot()
+
+    With a front it gives those of the whole pipeline, at every cut::
+
+        trace = cascade.trace(candidates, front=front)
+        trace.results(k=50, alpha=0.4)          # those of front % 50 >> cascade(alpha=0.4)
+        trace.sweep(qrels, [nDCG @ 10], ks=(20, 50, 100), alphas=(0.3, 0.4))
+        trace.certify(ks=(20, 50, 100))
 
     With a path the trace is kept on disk, part by part. A call that was killed goes on where it stood when it is made
     again, and candidates of further questions are added. Where two processes record one trace, the second waits for the
@@ -66,7 +74,12 @@ class Trace(pt.Artifact):
 
     @classmethod
     def record(
-        cls, ranker: EarlyExitRanker, candidates: pd.DataFrame, path: str | Path | None = None, pool: Any = None
+        cls,
+        ranker: EarlyExitRanker,
+        candidates: pd.DataFrame,
+        path: str | Path | None = None,
+        pool: Any = None,
+        front: pt.Transformer | None = None,
     ) -> "Trace":
         """Returns the trace of a ranker over candidates. A trace at the path is completed by the questions it lacks.
 
@@ -75,7 +88,10 @@ class Trace(pt.Artifact):
             candidates: A results frame with texts.
             path: A folder to keep the trace in; it stays in memory unless given.
             pool: Workers that score (:class:`~pyterrier_cascade.RayPool`); this process unless given.
+            front: The reranker that all candidates enter first, any transformer that scores and ranks them.
         """
+        if front is not None and not isinstance(front, pt.Transformer):
+            raise ValueError(f"front={front!r}: give a transformer that scores candidates, or None")
         frames.validate(candidates, context=ranker, text_field=ranker.text_field)
         for one in ranker.weight_holders():
             # On all candidates and not on the first ones, so that a trace that is completed later is of one model.
@@ -85,12 +101,14 @@ class Trace(pt.Artifact):
             "precision": ranker.computed_precision,
             "fingerprint": ranker.fingerprint(),
             "layers": list(ranker.head_layers),
-            "full_layers": ranker.full_layers,
+            **dict(zip(("full_layers", "layer_size"), ranker.full_model(), strict=True)),
+            "head_costs": list(map(float, ranker.head_costs(ranker.head_layers))),
             "reuses_encodings": ranker.reuses_encodings,
+            "front": None if front is None else {"name": str(front), "fingerprint": identity_of(front)},
         }
         in_memory = contextlib.nullcontext(cls._in_memory(meta))
         with in_memory if path is None else cls._recording(Path(path), meta) as trace:
-            trace._add(ranker, candidates, pool)
+            trace._add(PartScorer(ranker, front), candidates, pool)
         return trace
 
     @classmethod
@@ -125,9 +143,15 @@ class Trace(pt.Artifact):
                         f"the trace at {str(path)!r} was made by {trace.meta['ranker']}, whose weights or settings are "
                         f"not those of {meta['ranker']}; give another path, or delete it"
                     )
+                before, now = ((one["front"] or {}) for one in (trace.meta, meta))
+                if before.get("fingerprint") != now.get("fingerprint"):
+                    raise ValueError(
+                        f"the trace at {str(path)!r} has {_front(before)}, which is not {_front(now)}; give another "
+                        "path, or delete it"
+                    )
                 yield trace
 
-    def _add(self, ranker: EarlyExitRanker, candidates: pd.DataFrame, pool: Any) -> None:
+    def _add(self, scorer: PartScorer, candidates: pd.DataFrame, pool: Any) -> None:
         """Scores the questions that are not in the trace; raises where a known one has other candidates or texts."""
         if not len(candidates):
             return
@@ -144,7 +168,7 @@ class Trace(pt.Artifact):
                 twice = Counter(names).most_common(1)[0][0]
                 raise ValueError(f"question {qid!r} has candidate {twice!r} more than once; a trace needs each once")
         again = [number for number, qid in enumerate(qids) if qid in known]
-        texts = text_hashes(candidates, [groups[number] for number in again], ranker.text_field)
+        texts = text_hashes(candidates, [groups[number] for number in again], scorer.ranker.text_field)
         for number, text in zip(again, texts, strict=True):
             qid, place = qids[number], known[qids[number]]
             if self.docnos[self.edges[place] : self.edges[place + 1]].tolist() != docnos[groups[number]].tolist():
@@ -157,7 +181,7 @@ class Trace(pt.Artifact):
         questions = np.repeat(np.arange(len(new)), [len(positions) for positions in new])
         rows = np.concatenate(new)
         units = (candidates.iloc[rows[part]] for part in slabs(questions, ROWS))
-        for part in map(PartScorer(ranker), units) if pool is None else pool.map(PartScorer(ranker), units):
+        for part in map(scorer, units) if pool is None else pool.map(scorer, units):
             self._keep(part)
 
     def _keep(self, part: TracePart) -> None:
@@ -259,6 +283,53 @@ class Trace(pt.Artifact):
         """The score of each candidate at each head ``(n, n_heads)``."""
         return self._numbers("scores", np.float32, len(self.layers))
 
+    @property
+    def front(self) -> str | None:
+        """The name of the front; None where there is none."""
+        return None if self.meta["front"] is None else self.meta["front"]["name"]
+
+    @cached_property
+    def front_scores(self) -> np.ndarray:
+        """The score that the front gave to each candidate, NaN where it did not return it ``(n,)``."""
+        return self._fronts("front_scores", np.float32, 1)[:, 0]
+
+    @cached_property
+    def front_ranks(self) -> np.ndarray:
+        """The rank that the front gave to each candidate, from 0 ``(n,)``; a huge one where it did not return it."""
+        return self._fronts("front_ranks", np.int32, 1)[:, 0]
+
+    @cached_property
+    def front_costs(self) -> np.ndarray:
+        """The cost columns of each question behind the front ``(n_questions, 6)``."""
+        return self._fronts("front_costs", np.float64, len(COLUMNS))
+
+    def _fronts(self, name: str, dtype: type, width: int) -> np.ndarray:
+        if self.meta["front"] is None:
+            raise ValueError(
+                "this trace has no front; record the whole pipeline by cascade.trace(candidates, front=front)"
+            )
+        return self._numbers(name, dtype, width)
+
+    def entered(self, rows: np.ndarray, k: int | float | None) -> np.ndarray:
+        """Returns which of some candidates enter the ranker, as numbers among them, in the order of its input.
+
+        Args:
+            rows: The candidates of some questions, whole questions, ascending.
+            k: The cut behind the front; None for all candidates, without the front.
+        """
+        if k is None:
+            return np.arange(len(rows))
+        return behind_cut(self.questions[rows], self.front_ranks[rows], k)
+
+    def layers_run(self, layers: Sequence[int]) -> np.ndarray:
+        """Returns the layers that were run for a candidate that leaves at each of some heads ``(n_layers,)``.
+
+        Args:
+            layers: The heads of a plan.
+        """
+        costs = dict(zip(self.layers, self.meta["head_costs"], strict=True))
+        return layers_run([costs[layer] for layer in layers], self.meta["reuses_encodings"])
+
     @cached_property
     def edges(self) -> np.ndarray:
         """Where the candidates of each question begin, and the last ones end ``(n_questions + 1,)``."""
@@ -284,7 +355,9 @@ class Trace(pt.Artifact):
     def __repr__(self):
         """Returns the path, the number of questions and candidates, and the layers of the heads."""
         where = f"{str(self.path)!r}, " if isinstance(self.path, Path) else ""
-        return f"<Trace {where}{len(self.sizes)} questions, {len(self)} candidates, heads at layers {self.layers}>"
+        front = f", behind {self.front}" if self.front else ""
+        n = f"{len(self.sizes)} questions, {len(self)} candidates"
+        return f"<Trace {where}{n}, heads at layers {self.layers}{front}>"
 
     def describe(self) -> dict[str, Any]:
         """Returns the description of the trace that ``python -m pyterrier_cascade info`` prints."""
@@ -295,6 +368,7 @@ class Trace(pt.Artifact):
             "heads": list(self.layers),
             "layers": self.meta["full_layers"],
             "model": self.meta["ranker"],
+            "front": self.front,
             "precision": self.meta["precision"],
             "fingerprint": self.meta["fingerprint"],
         }
@@ -303,28 +377,39 @@ class Trace(pt.Artifact):
         """A trace on disk pickles as its path."""
         return {name: self.__dict__[name] for name in ("path", "meta", "_parts")}
 
-    def results(self, alpha: float | Sequence[float] = 0.0, **policy: Any) -> pd.DataFrame:
+    def results(
+        self, alpha: float | Sequence[float] = 0.0, k: int | float | None = None, **policy: Any
+    ) -> pd.DataFrame:
         """Returns the results of the cascade under a policy, without texts and further columns.
 
         Args:
             alpha: The fraction that each head but the last drops, or a fraction for each.
+            k: The cut behind the front: how many candidates go on, or which share. Unless given, the cascade alone
+                ranks all candidates.
             **policy: Further settings of :class:`~pyterrier_cascade.early_exit.policy.Policy`.
         """
-        policy = Policy(alpha, **policy)
+        policy = policy_of(k, alpha=alpha, **policy)
         plan = policy.resolve(self.layers)
+        rows = self.entered(np.arange(len(self)), k)
+        questions = self.questions[rows]
         frame = pd.DataFrame(
-            {"qid": self.qids[self.questions], "query": self.queries[self.questions], "docno": self.docnos}
+            {"qid": self.qids[questions], "query": self.queries[questions], "docno": self.docnos[rows]}
         )
-        run = layers_run(plan.layers, self.meta["reuses_encodings"])
-        found = HeadScores(np.arange(len(self)), self._pruned_scores(plan), self.tokens, self.inputs)
+        if k is not None:
+            frame = frame.assign(**dict(zip(COLUMNS, self.front_costs[questions].T, strict=True)))
+        scores = self._pruned_scores(plan, rows)
+        found = HeadScores(np.arange(len(rows)), scores, self.tokens[rows], self.inputs[rows])
+        full_model = self.meta["full_layers"], self.meta["layer_size"]
         blocks = frames.Blocks.of(frame)
-        return ranked_by(plan, found, frame, blocks, run, self.meta["full_layers"], policy.exited)
+        return ranked_by(plan, found, frame, blocks, self.layers_run(plan.layers), full_model, policy.exited)
 
-    def _pruned_scores(self, plan: Plan) -> np.ndarray:
+    def _pruned_scores(self, plan: Plan, rows: np.ndarray) -> np.ndarray:
         """Returns the scores at a plan's layers, NaN behind the layer where each candidate leaves."""
         heads = [self.layers.index(layer) for layer in plan.layers]
-        groups = batches(self.questions, plan.batch_size)
-        return scores_in_turn(plan, groups, lambda number, alive: self.scores[alive, heads[number]])
+        scores = self.scores[:, heads][rows]
+        return scores_in_turn(
+            plan, batches(self.questions[rows], plan.batch_size), lambda number, alive: scores[alive, number]
+        )
 
     def sweep(
         self,
@@ -332,6 +417,7 @@ class Trace(pt.Artifact):
         measures: Sequence,
         alphas: Sequence | None = None,
         settings: Sequence[Mapping[str, Any]] | None = None,
+        ks: Sequence | None = None,
         **policy: Any,
     ) -> Sweep:
         """Returns measures and costs under many settings.
@@ -346,9 +432,12 @@ class Trace(pt.Artifact):
             alphas: Numbers, or a tuple for each setting with a number for each head but the last; by default all
                 combinations of .1 to .6, which are 1,296 for five heads (CT-61).
             settings: In place of ``alphas``, a dictionary for each setting: ``[{"counts": (50, 20)}, {"margin": 4}]``.
+            ks: The cuts behind the front, each tried with all of these settings; None among them stands for the cascade
+                without the front. By default 5, 10, 20, 50 and so on, and None; a setting may have a ``k`` of its own
+                instead.
             **policy: Further settings of :class:`~pyterrier_cascade.early_exit.policy.Policy`, the same for all.
         """
-        return swept(self, qrels, measures, alphas, settings, policy)
+        return swept(self, qrels, measures, alphas, settings, ks, policy)
 
     def certify(
         self,
@@ -358,6 +447,7 @@ class Trace(pt.Artifact):
         *,
         qrels: pd.DataFrame | None = None,
         settings: Sequence[Mapping[str, Any]] | None = None,
+        ks: Sequence | None = None,
         seed: int = 0,
         **policy: Any,
     ) -> Certificate:
@@ -369,6 +459,11 @@ class Trace(pt.Artifact):
         trace and have candidates of the same retriever. Questions with one candidate count too, although they can lose
         nothing; a trace with more of them than the new queries have is too easy.
 
+        In a trace with a front, cuts and settings compete together, and the risk is against the full cascade over all
+        candidates that entered the front. The path is chosen before the test and tested in its order, so that the bound
+        holds however many of both compete. The certificate has the cut as ``k``, and its ``pipeline`` makes the
+        pipeline.
+
         Args:
             risk: :class:`~pyterrier_cascade.FirstAnswerLost`, :class:`~pyterrier_cascade.TopLost` or
                 :class:`~pyterrier_cascade.RankingLoss`, which need no labels; or, with ``qrels``, a measure from 0 to 1
@@ -379,7 +474,13 @@ class Trace(pt.Artifact):
             settings: The settings to choose from, a dictionary for each: ``[{"alpha": 0.3}, {"counts": (50, 20)}]``. By
                 default all combinations of some alphas from 0 to .9, up to 3,000 (100 for measures that are not AP, RR,
                 P, R, Success or nDCG).
+            ks: The cuts behind the front that compete, as in :meth:`sweep`.
             seed: Of the draw of the halves; give one, and do not try several.
             **policy: Further settings of :class:`~pyterrier_cascade.early_exit.policy.Policy`, the same for all.
         """
-        return certified(self, risk, at_most, confidence, qrels, settings, seed, policy)
+        return certified(self, risk, at_most, confidence, qrels, settings, ks, seed, policy)
+
+
+def _front(meta: Mapping[str, Any]) -> str:
+    """Returns how an error names the front of a trace."""
+    return f"the front {meta['name']}" if meta else "no front"

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyterrier as pt
 
 from pyterrier_cascade import frames
+from pyterrier_cascade.early_exit.front import FrontScores
 from pyterrier_cascade.early_exit.policy import Policy
 from pyterrier_cascade.early_exit.ranker import EarlyExitRanker
 from pyterrier_cascade.store import parts, publish
@@ -31,6 +33,9 @@ class TracePart:
         scores: The scores of the candidates at all heads ``(n, n_heads)``.
         tokens: The number of tokens of each candidate, over all its inputs ``(n,)``.
         inputs: The number of inputs of each candidate ``(n,)``; a long document may be several.
+        front_scores: The score that the front gave to each candidate ``(n, n_fronts)``; there is one front, or none.
+        front_ranks: Its rank likewise.
+        front_costs: What the front states for each question ``(n_questions, n_fronts * 6)``.
     """
 
     qids: Strings
@@ -42,6 +47,9 @@ class TracePart:
     scores: np.ndarray
     tokens: np.ndarray
     inputs: np.ndarray
+    front_scores: np.ndarray
+    front_ranks: np.ndarray
+    front_costs: np.ndarray
 
     def write(self, folder: Path) -> str:
         """Writes the part's files into an empty folder, and returns the seal by which the trace knows the part."""
@@ -88,9 +96,11 @@ class PartScorer:
 
     Attributes:
         ranker: The ranker whose heads score.
+        front: The reranker before it, if there is one.
     """
 
     ranker: EarlyExitRanker
+    front: pt.Transformer | None = None
 
     def __call__(self, frame: pd.DataFrame) -> TracePart:
         """Returns the part that a results frame becomes."""
@@ -98,17 +108,40 @@ class PartScorer:
         found = self.ranker.head_scores(frame, blocks, Policy().resolve(self.ranker.head_layers), prune=False)
         first = frame.iloc[np.unique(blocks.codes, return_index=True)[1]]
         queries = frames.filled(first, "query")[0].tolist()
+        tokens, inputs = found.tokens.astype(np.int32), np.broadcast_to(found.inputs, len(frame)).astype(np.int32)
+        fronted = self._fronted(frame, blocks, found.rows, inputs, tokens)
         return TracePart(
             Strings.pack([str(qid) for qid in blocks.qids]),
             Strings.pack(queries),
             text_hashes(frame, np.split(found.rows, np.cumsum(blocks.sizes)[:-1]), self.ranker.text_field),
-            self.ranker.has_seen(queries),
+            self._seen(queries),
             blocks.sizes,
             Strings.pack(frame["docno"].astype(str).iloc[found.rows].tolist()),
             found.scores.astype(np.float32),
-            found.tokens.astype(np.int32),
-            np.broadcast_to(found.inputs, len(frame)).astype(np.int32),
+            tokens,
+            inputs,
+            fronted.scores,
+            fronted.ranks,
+            fronted.costs,
         )
+
+    def _fronted(
+        self, frame: pd.DataFrame, blocks: frames.Blocks, rows: np.ndarray, inputs: np.ndarray, tokens: np.ndarray
+    ) -> FrontScores:
+        """Returns what the front says of the candidates."""
+        if self.front is None:
+            return FrontScores.none(len(frame), len(blocks))
+        layers, size = self.ranker.full_model()
+        whole = [layers * np.bincount(blocks.codes[rows], one, len(blocks)) for one in (inputs, tokens)]
+        nothing, ones = np.zeros(len(blocks)), np.ones(len(blocks))
+        # A front that states no costs counts as nothing, and the whole is this ranker over all candidates.
+        unstated = np.stack([nothing, whole[0], nothing, whole[1], layers * ones, size * ones], 1)
+        return FrontScores.of(self.front, frame, rows, unstated, self.ranker.text_field)
+
+    def _seen(self, queries: list[str]) -> np.ndarray:
+        """Returns whether the ranker or the front learned from each query, as far as they remember."""
+        seen = self.ranker.has_seen(queries)
+        return seen | self.front.has_seen(queries) if isinstance(self.front, EarlyExitRanker) else seen
 
 
 def text_hashes(frame: pd.DataFrame, questions: Sequence[np.ndarray], text_field: str) -> np.ndarray:

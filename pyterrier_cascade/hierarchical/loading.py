@@ -67,8 +67,18 @@ class HierarchicalModel(LoadedModel):
 
     @property
     def full_layers(self) -> int:
-        """0, because the model has no transformer layers."""
-        return 0
+        """1, because costs count the CNN as one layer."""
+        return 1
+
+    @property
+    def layer_size(self) -> int:
+        """The multiply-adds of the CNN for a word, of the levels that the score needs.
+
+        As with transformers, attention is not counted, nor what is computed once for each different word.
+        """
+        module = self.module
+        n_levels, n_all = len(module.scheme.needed(module.scheme.main)), len(module.scheme.feeds)
+        return sum(kernel.weight.numel() for kernel in module.kernels) * n_levels // n_all
 
     def describe(self) -> dict[str, Any]:
         """Returns the description of the model that ``python -m pyterrier_cascade info`` prints."""

@@ -24,6 +24,7 @@ from pyterrier_cascade import (
     RelativeCost,
     SequentialReranker,
     Training,
+    frames,
 )
 from tests import tiny
 
@@ -41,7 +42,7 @@ def test_the_result_is_the_whole_frame(tiny_bert, results):
     assert_frame_equal(results, before)
     assert list(out.columns) == [
         "qid", "query", "docno", "text", "extra", "exit_layer", "q_cost", "q_cost_full", "q_token_cost",
-        "q_token_cost_full", "score", "rank",
+        "q_token_cost_full", "q_full_layers", "q_layer_size", "score", "rank",
     ]  # fmt: skip
     assert out["qid"].tolist() == ["2", "2", "1", "1", "1"] and out["rank"].tolist() == [0, 1, 0, 1, 2]
     assert out["q_cost"].tolist() == [4, 4, 6, 6, 6] and out["exit_layer"].tolist() == [2] * 5
@@ -53,7 +54,7 @@ def test_an_empty_frame_gives_the_same_columns_and_loads_nothing(tiny_bert, resu
     full = CrossEncoder.from_pretrained(tiny_bert)(results)
     empty = _ranker()(results.iloc[:0])
     assert list(empty.columns) == list(full.columns) and len(empty) == 0
-    new = ["exit_layer", "q_cost", "q_cost_full", "q_token_cost", "q_token_cost_full", "score", "rank"]
+    new = ["exit_layer", *frames.COST_COLUMNS, "score", "rank"]
     assert empty[new].dtypes.tolist() == full[new].dtypes.tolist()
 
 

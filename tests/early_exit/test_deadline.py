@@ -14,7 +14,7 @@ from pyterrier_cascade.encoder.executor import Executor
 from tests.lists import candidates
 
 LAYERS = (2, 3, 4, 5, 6)
-COSTS = ["q_cost", "q_cost_full", "q_token_cost", "q_token_cost_full"]
+COSTS = ["q_cost", "q_cost_full", "q_token_cost", "q_token_cost_full", "q_full_layers", "q_layer_size"]
 
 TestContract = transformer_test_class(lambda: Cascade.from_pretrained("nowhere/to-be-found", deadline_ms=200))
 

@@ -32,8 +32,8 @@ from tests.lists import candidates
 from tests.store.made_up import started
 
 SIZES = [14, 1, 9, 30, 5]
-COLUMNS = ["qid", "query", "docno", "exit_layer", "q_cost", "q_cost_full", "q_token_cost", "q_token_cost_full", "score",
-           "rank"]  # fmt: skip
+COLUMNS = ["qid", "query", "docno", "exit_layer", "q_cost", "q_cost_full", "q_token_cost", "q_token_cost_full",
+           "q_full_layers", "q_layer_size", "score", "rank"]  # fmt: skip
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ def test_a_seed_draws_the_weights_and_nothing_else():
 def test_a_fresh_model():
     model = load("fresh", "PRI", "list", None, SMALL)
     assert isinstance(model, LoadedModel) and model.trained_on is None and model.executors is None
-    assert model.untrained == "PRI(list) is fresh and knows no words" and model.full_layers == 0
+    assert model.untrained == "PRI(list) is fresh and knows no words" and model.full_layers == 1
     assert model.n_parameters == sum(parameter.numel() for parameter in model.module.parameters())
 
 

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 import pytest
-from ir_measures import AP
 from pandas.testing import assert_frame_equal
 from pyterrier.testing import transformer_test_class
 
@@ -45,7 +44,7 @@ def test_the_result_is_the_whole_frame(fitted, results):
     before = results.copy()
     out = fitted(results)
     assert_frame_equal(results, before)
-    costs = ["q_cost", "q_cost_full", "q_token_cost", "q_token_cost_full"]
+    costs = ["q_cost", "q_cost_full", "q_token_cost", "q_token_cost_full", "q_full_layers", "q_layer_size"]
     assert list(out.columns) == ["qid", "query", "docno", "text", "extra", *costs, "score", "rank"]
     assert out["qid"].tolist() == ["2", "2", "1", "1", "1"] and out["rank"].tolist() == [0, 1, 0, 1, 2]
     empty = _ranker()(results.iloc[:0])
@@ -228,28 +227,27 @@ def test_a_missing_file_of_vectors():
         _ranker().fit_candidates(TRAIN, DEV)
 
 
-@pytest.mark.filterwarnings("ignore:There are shared pipeline components")
-def test_relative_cost_is_unknown(fitted):
-    """No layers are counted, so the cost is not 0 as that of a retriever: it is NaN, alone and in a pipeline."""
-    topics, qrels = TEST[["qid", "query"]].drop_duplicates(), TEST[["qid", "docno", "label"]]
-    given = pt.Transformer.from_df(TEST.drop(columns="label").assign(score=0.0))
-    costs = {"q_cost": 1.0, "q_cost_full": 2.0, "q_token_cost": 1.0, "q_token_cost_full": 2.0}
-    counted = pt.apply.generic(lambda frame: frame.assign(**costs))
-    table = pt.Experiment(
-        {"given": given, "alone": given >> fitted, "counted": given >> counted, "after": given >> counted >> fitted},
-        topics,
-        qrels,
-        [AP, RelativeCost, RelativeTokenCost],
-    ).set_index("name")
-    assert table["AP"].notna().all() and table.loc["alone", "AP"] > 0.9
-    for measure in ("RelativeCost", "RelativeTokenCost"):
-        assert table.loc[["given", "counted"], measure].tolist() == [0, 0.5]
-        assert table.loc[["alone", "after"], measure].isna().all()
+SIZE = sum(kernel * 16 * 8 for kernel in (1, 2, 3, 4, 5)) * 3
+"""The multiply-adds of the CNN for a word: five sizes of kernels, from 16 to 8 channels, of the three levels of PRI."""
 
 
-def test_the_cost_of_a_pipeline_stays_unknown(fitted, tiny_bert):
+def test_relative_cost_counts_the_cnn_as_a_layer(fitted):
+    out = fitted(TEST)
+    words = (TEST["query"] + " " + TEST["text"]).str.split().str.len().groupby(TEST["qid"]).sum()
+    assert out["q_full_layers"].unique().tolist() == [1] and out["q_layer_size"].unique().tolist() == [SIZE]
+    assert (out["q_cost"] == 5).all() and (out["q_cost_full"] == 5).all()
+    assert out.groupby("qid")["q_token_cost"].first().to_dict() == words.to_dict()
+    # A level that reads no other has a CNN of its own alone.
+    assert ranker("CA", "list").full_model() == ranker("MTL", "list").full_model() == (1, SIZE // 3)
+
+
+def test_it_counts_in_a_pipeline_by_its_multiply_adds(fitted, tiny_bert):
+    """A layer of 32, with 64 inside, has 4 x 32 x 32 + 2 x 32 x 64 = 8,192 of them for a token."""
     out = (fitted % 3 >> CrossEncoder.from_pretrained(tiny_bert))(TEST)
-    assert out["q_cost"].isna().all() and (out["q_cost_full"] == 3 * 2).all()
+    assert out["q_cost"].unique().tolist() == [5 * SIZE / 8192 + 3 * 2]
+    assert out["q_cost_full"].unique().tolist() == [5 * 2]
+    found = pt.Evaluate(out, TEST[["qid", "docno", "label"]], [RelativeCost, RelativeTokenCost])
+    assert found["RelativeCost"] == pytest.approx(0.9515625) and found["RelativeTokenCost"] > 0
 
 
 def test_attention_names_the_words(fitted):
