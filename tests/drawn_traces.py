@@ -26,6 +26,7 @@ def drawn_trace(
     spread = noise * np.linspace(1, 0, len(layers))
     scores = 3 * (rng.normal(size=(n, 1)) + spread * rng.normal(size=(n, len(layers))))
     scores = (scores.round() if ties else scores).astype(np.float32)
+    tokens, inputs = rng.integers(5, 60, n).astype(np.int32), rng.integers(1, 4, n).astype(np.int32)
     part = TracePart(
         qids=Strings.pack([f"q{number}" for number in range(len(sizes))]),
         queries=Strings.pack([f"question {number}" for number in range(len(sizes))]),
@@ -34,9 +35,9 @@ def drawn_trace(
         sizes=np.array(sizes),
         docnos=Strings.pack([f"d{number}" for number in range(n)]),
         scores=scores,
-        tokens=rng.integers(5, 60, n).astype(np.int32),
-        inputs=rng.integers(1, 4, n).astype(np.int32),
-        **_front(scores[:, -1], sizes, front, rng),
+        tokens=tokens,
+        inputs=inputs,
+        **_front(scores[:, -1], sizes, inputs, tokens, front, rng),
     )
     meta = {"ranker": "drawn", "fingerprint": "drawn", "layers": list(layers), "full_layers": 6, "layer_size": 8}
     meta |= {"head_costs": list(layers), "reuses_encodings": True}
@@ -46,14 +47,18 @@ def drawn_trace(
     return trace
 
 
-def _front(last: np.ndarray, sizes, noise: float | None, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """What a front says that has run 3 layers of half the size for each candidate."""
+def _front(last: np.ndarray, sizes, inputs, tokens, noise: float | None, rng) -> dict[str, np.ndarray]:
+    """What a front says that runs 1 of 3 layers of half the size; of the first question it reads half the inputs."""
     n, n_questions = len(last), len(sizes)
     if noise is None:
         return _named(FrontScores.none(n, n_questions))
     scores = last + 3 * noise * rng.normal(size=n)
     ranks = np.concatenate([np.argsort(np.argsort(-part)) for part in np.split(scores, np.cumsum(sizes)[:-1])])
-    costs = np.array([[3.0 * size, 6 * size, 60 * size, 120 * size, 6, 4] for size in sizes])
+    questions = np.repeat(np.arange(n_questions), sizes)
+    inputs, tokens = (np.bincount(questions, one) for one in (inputs, tokens))
+    inputs[0] /= 2
+    ones = np.ones(n_questions)
+    costs = np.stack([inputs, 3 * inputs, tokens, 3 * tokens, 3 * ones, 4 * ones], 1)
     return _named(FrontScores(scores[:, None].astype(np.float32), ranks[:, None].astype(np.int32), costs))
 
 

@@ -180,7 +180,8 @@ class Trace(pt.Artifact):
             return
         questions = np.repeat(np.arange(len(new)), [len(positions) for positions in new])
         rows = np.concatenate(new)
-        units = (candidates.iloc[rows[part]] for part in slabs(questions, ROWS))
+        # In the order in which they came, by which a front of another package may break its ties.
+        units = (candidates.iloc[np.sort(rows[part])] for part in slabs(questions, ROWS))
         for part in map(scorer, units) if pool is None else pool.map(scorer, units):
             self._keep(part)
 

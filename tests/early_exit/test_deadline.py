@@ -9,49 +9,12 @@ from pyterrier.testing import transformer_test_class
 
 from pyterrier_cascade import Cascade
 from pyterrier_cascade.early_exit import deadline
-from pyterrier_cascade.early_exit import ranker as early_exit_ranker
-from pyterrier_cascade.encoder.executor import Executor
 from tests.lists import candidates
 
 LAYERS = (2, 3, 4, 5, 6)
 COSTS = ["q_cost", "q_cost_full", "q_token_cost", "q_token_cost_full", "q_full_layers", "q_layer_size"]
 
 TestContract = transformer_test_class(lambda: Cascade.from_pretrained("nowhere/to-be-found", deadline_ms=200))
-
-
-class Clock:
-    """A clock that computation drives: seconds for each layer and token, each character, and each query's result."""
-
-    def __init__(self):
-        self.now, self.per_token, self.per_character, self.per_result = 0.0, 1e-4, 1e-5, 1e-3
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock(monkeypatch) -> Clock:
-    clock = Clock()
-    run, tokenize, ranked_by = Executor.run, Cascade._tokenize, early_exit_ranker.ranked_by
-
-    def timed_run(self, spans, pairs, rows, states):
-        first = self.heads[spans.start - 1].layer if spans.start else 0
-        clock.now += clock.per_token * (self.heads[spans.stop - 1].layer - first) * int(pairs.lengths[rows].sum())
-        return run(self, spans, pairs, rows, states)
-
-    def timed_tokenize(self, queries, texts, *args):
-        clock.now += clock.per_character * sum(map(len, queries + texts))
-        return tokenize(self, queries, texts, *args)
-
-    def timed_result(plan, found, frame, blocks, *args, **kwargs):
-        clock.now += clock.per_result * len(blocks)
-        return ranked_by(plan, found, frame, blocks, *args, **kwargs)
-
-    monkeypatch.setattr(deadline, "perf_counter", clock)
-    monkeypatch.setattr(Executor, "run", timed_run)
-    monkeypatch.setattr(Cascade, "_tokenize", timed_tokenize)
-    monkeypatch.setattr(early_exit_ranker, "ranked_by", timed_result)
-    return clock
 
 
 def warm(cascade: Cascade, frame) -> None:
@@ -64,7 +27,7 @@ def came_to(out) -> list[int]:
     return [int((out["exit_layer"] >= layer).sum()) for layer in LAYERS]
 
 
-def spent(clock: Clock, ranker: Cascade, frame):
+def spent(clock, ranker: Cascade, frame):
     """The milliseconds that a result took, and the result."""
     before = clock.now
     out = ranker(frame)
