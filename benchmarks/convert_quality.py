@@ -231,6 +231,14 @@ class Known:
         """Returns nothing: nothing is to be calibrated."""
         return ()
 
+    def full_model(self) -> tuple[int, int]:
+        """Returns the layers; their size makes no difference, because no other model is beside them."""
+        return self.full_layers, 1
+
+    def head_costs(self, layers: tuple[int, ...]) -> tuple[int, ...]:
+        """Returns the layers."""
+        return layers
+
     def fingerprint(self) -> str:
         """Returns a name."""
         return "known"

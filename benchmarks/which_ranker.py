@@ -168,6 +168,9 @@ def measured(found: list[tuple], bm25: BM25, topics: pd.DataFrame, qrels: pd.Dat
             values = ir_measures.calc_aggregate(
                 MEASURES, pt.model.to_ir_measures(qrels), pt.model.to_ir_measures(results)
             )
+            if kind == "HierarchicalRanker":
+                # Relative to a model of its own, and not to the encoder of all others.
+                values[RelativeCost] = float("nan")
             row = {"ranker": name, "class": kind, "minutes": seconds / 60}
             rows.append(row | {str(measure): values[measure] for measure in MEASURES})
     return pd.DataFrame(rows).assign(ms=[median(one[1:]) for one in times])
@@ -191,7 +194,7 @@ def markdown(frame: pd.DataFrame) -> str:
 
 
 def plot(table: pd.DataFrame, title: str, path: Path) -> None:
-    """Draws quality against time, cost as the size of the mark; hollow where layers cannot be counted."""
+    """Draws quality against time, cost as the size of the mark; hollow where it is of another model."""
     figure, ax = plt.subplots(figsize=(7.6, 5.4), layout="constrained")
     for kind, rows in table.groupby("class", sort=False):
         colour, mark = LOOKS[kind]

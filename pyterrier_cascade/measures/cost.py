@@ -14,7 +14,7 @@ def _relative(spent: str, full: str, **names: str) -> ir_measures.measures.Measu
             # a value for a query, or none.
             rows = run[run["query_id"].isin(qrels["query_id"])].drop_duplicates("query_id")
             # Rows of a retriever that are joined to those of a ranker state neither cost, and cost nothing. A ranker
-            # without countable layers states only the second cost: its ratio and every mean with it are NaN.
+            # of a user whose own cost is not known states only the second: its ratio and every mean with it are NaN.
             ratio = (rows[spent] / rows[full]).mask(rows[full].isna(), 0.0)
             yield from zip(rows["query_id"], ratio.astype(float), strict=True)
 
@@ -26,14 +26,18 @@ RelativeCost = _relative(
     FULL_COST,
     name="RelativeCost",
     pretty_name="Relative cost",
-    short_desc="layers run over a query's candidates, relative to the full encoder over all of them (CT-32 to CT-34)",
+    short_desc=(
+        "layers that all rankers ran over a query's candidates, relative to the last ranker's full model over all "
+        "candidates of the first (CT-32 to CT-34)"
+    ),
 )
-"""The layers that were run over a query's candidates, relative to the full encoder over all of them.
+"""What all rankers of a pipeline spent, relative to the last one's full model over all candidates of the first.
 
 It is 1 for the monolithic model, 1/2 for the first 6 of its 12 layers (CT-34), and 0 for a retriever; lower is better.
-Use it in ``pt.Experiment`` beside other measures, on the results of the rankers of this package. Embeddings and heads
-are not counted (CT-32), and queries without judgements have no value. It is NaN for a pipeline with a
-:class:`~pyterrier_cascade.HierarchicalRanker`, which has no layers to count.
+Use it in ``pt.Experiment`` beside other measures, on the results of the rankers of this package. A layer of another
+size counts by its multiply-adds for a token, which are the weights of its linear maps. Embeddings, heads and attention
+are not counted (CT-32), and queries without judgements have no value. The columns ``q_full_layers`` and
+``q_layer_size`` of the results name the model that is counted against.
 """
 
 RelativeTokenCost = _relative(

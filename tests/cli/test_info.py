@@ -120,6 +120,8 @@ def test_a_trace(info, cascade, tmp_path):
         "layers": 3,
         "precision": "fp32",
         "model": repr(ranker),
+        "front": None,
+        "precision": "fp32",
         "fingerprint": ranker.fingerprint(),
     }
 

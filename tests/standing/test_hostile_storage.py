@@ -126,7 +126,21 @@ FORGED = [3, None, "x", [3], {"a": 3}, -1, 10**30]
 
 
 @pytest.mark.parametrize("value", FORGED, ids=map(repr, FORGED))
-@pytest.mark.parametrize("field", ["parts", "layers", "full_layers", "files", "settings", "n_docs", "fingerprint"])
+@pytest.mark.parametrize(
+    "field",
+    [
+        "parts",
+        "layers",
+        "full_layers",
+        "layer_size",
+        "head_costs",
+        "front",
+        "files",
+        "settings",
+        "n_docs",
+        "fingerprint",
+    ],
+)
 def test_forged_fields_are_refused_or_without_effect(hostile, field, value):
     """Whatever a stranger seals, nothing outside the folder changes."""
     for thing in (TRACE, INDEX):
