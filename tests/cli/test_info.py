@@ -121,7 +121,6 @@ def test_a_trace(info, cascade, tmp_path):
         "precision": "fp32",
         "model": repr(ranker),
         "front": None,
-        "precision": "fp32",
         "fingerprint": ranker.fingerprint(),
     }
 
