@@ -236,7 +236,7 @@ def test_fresh_heads_are_said(encoder):
         ({"batch_size": 0}, "batch_size=0: give 1 or more, or None for all of a query's candidates"),
         ({"rounding": "up"}, "rounding must be one of floor, nearest, not 'up'"),
         ({"exited": "keep"}, "exited must be one of below, drop, not 'keep'"),
-        ({"precision": "int3"}, "precision must be one of auto, fp32, bf16, fp16 with engine='torch', not 'int3'"),
+        ({"precision": "int3"}, "precision must be one of auto, fp32, bf16, fp16, int8, mixed with engine='torch'"),
         ({"max_length": 4}, "max_length=4 leaves no room for a query and a document; use 8 or more"),
         ({"training": Training()}, "a cascade's training must be CascadeTraining(...), not Training()"),
         ({"layers": (4, 2)}, "heads at layers (4, 2): give layers from 1 in ascending order, each once"),

@@ -135,7 +135,9 @@ def test_a_converted_cross_encoder_scores_as_before(tmp_path):
 
 
 def test_training_reads_the_first_passage_and_development_all_of_them(saved, monkeypatch):
-    cascade = Cascade.from_pretrained(saved, max_length=LENGTH, passages="max").with_training(epochs=1)
+    cascade = Cascade.from_pretrained(saved, max_length=LENGTH, passages="max").with_training(
+        epochs=1, precision="fp32"
+    )
     frame, dev = (long_candidates((8, 8), seed).assign(label=lambda f: (f["rank"] < 3).astype(int)) for seed in (0, 1))
     asked, tokenize = [], Cascade._tokenize
     monkeypatch.setattr(

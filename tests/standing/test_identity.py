@@ -173,9 +173,9 @@ def test_the_precision_that_is_computed(models, monkeypatch):
     def found() -> list[str]:
         return [cascade(precision=precision).fingerprint() for precision in ("fp32", "bf16", "int8", "mixed")]
 
-    monkeypatch.setattr(openvino_executor, "has_bf16", lambda device: True)
+    monkeypatch.setattr(openvino_executor, "low_precision", lambda device: "bf16")
     low = found()
-    monkeypatch.setattr(openvino_executor, "has_bf16", lambda device: False)
+    monkeypatch.setattr(openvino_executor, "low_precision", lambda device: "fp32")
     exact = found()
     assert [one == other for one, other in zip(low, exact, strict=True)] == [True, False, False, False]
     assert exact[0] == exact[1] and len({*low, *exact}) == 6
