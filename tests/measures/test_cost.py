@@ -132,6 +132,32 @@ def test_costs_in_an_experiment(cascade, tmp_path):
     assert table.loc["4", "RelativeTokenCost"] == pytest.approx(4 / 6)
 
 
+@pytest.mark.parametrize("family", tiny.FAMILIES)
+def test_the_size_of_a_layer_by_hand(tmp_path, family):
+    """Four maps of 32 x 32 for attention, and two of 32 x 64, or three where they are gated."""
+    ranker = CrossEncoder.from_pretrained(tiny.save(tmp_path, family, layers=3))
+    size = 4 * 32 * 32 + (3 if family == "modernbert" else 2) * 32 * 64
+    assert ranker.full_model() == (3, size) == ranker.truncate(2).full_model()
+
+
+def test_two_cross_encoders_one_after_the_other(tmp_path):
+    """10 candidates by 2 layers, and 3 of them by 4 layers of twice the width: 10 x 2 / 4 + 3 x 4 of 10 x 4 layers."""
+    wide = {"hidden_size": 64, "intermediate_size": 128}
+    small = CrossEncoder.from_pretrained(tiny.save(tmp_path / "small"))
+    large = CrossEncoder.from_pretrained(tiny.save(tmp_path / "large", layers=4, **wide))
+    frame = candidates([10])
+    qrels = frame[["qid", "docno"]].assign(label=1)
+
+    def cost(ranker) -> float:
+        return pt.Evaluate(ranker(frame), qrels, [RelativeCost])["RelativeCost"]
+
+    assert [cost(small), cost(large)] == [1, 1]
+    assert cost(small % 3 >> large) == pytest.approx((10 * 2 / 4 + 3 * 4) / (10 * 4))
+    # Relative to the last: what it saves, and what it does not.
+    assert cost(large % 3 >> small) == pytest.approx((10 * 4 * 4 + 3 * 2) / (10 * 2))
+    assert cost(small.truncate(1) % 3 >> small) == pytest.approx((10 * 1 + 3 * 2) / (10 * 2))
+
+
 def test_a_query_that_nobody_judged_counts_for_no_measure(cascade):
     """An experiment needs a value of every measure for a query, or of none."""
     frame = candidates([20, 20, 20])
