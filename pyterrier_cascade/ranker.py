@@ -31,6 +31,12 @@ HELP_URL = "https://pyterrier.readthedocs.io/en/latest/ext/pyterrier-cascade/ind
 UNDECIDING = ("device", "token_budget", "torch_compile", "training", "verbose")
 """The settings that make no difference to scores, but for the precision that a device has by default."""
 
+STORED = (
+    *("fingerprint", "dtype", "parts", "passages", "precision"),
+    *("max_length", "query_length", "document_length"),
+)
+"""The facts about stored documents that scores depend on."""
+
 
 class Ranker(KnownSettings, pt.Transformer):
     """Scores a query's candidates and ranks them anew; all rows and input columns are kept.
@@ -187,7 +193,7 @@ def _identity(value: Any) -> Any:
     if isinstance(value, Ranker):
         return value.fingerprint()
     if isinstance(value, DocumentStore):
-        return value.meta["fingerprint"], value.dtype
+        return {name: value.meta.get(name) for name in STORED}
     return value
 
 

@@ -162,8 +162,8 @@ def with_cuts(trace, settings: Sequence[Mapping[str, Any]], ks: Sequence | None)
         raise ValueError("ks and a setting's own k exclude each other; give one of them")
     if isinstance(ks, Real | str) or not len(ks):
         raise ValueError(f"ks={ks!r}: give a list of cuts, such as (20, 50, 100)")
-    if trace.front is None:
-        # Says what to do.
+    if any(own) or any(k is not None for k in ks):
+        # Says what to do where there is no front.
         _ = trace.front_ranks
     return [one if k is None else {**one, "k": k} for k in ks for one in settings]
 

@@ -326,6 +326,8 @@ def test_a_certificate_over_both(trace, risk):
 def test_cuts_that_compete(trace):
     one = trace.certify(at_most=0.1, ks=[20], settings=[{"alpha": 0.3}])
     assert one.k == 20 and one.setting == "k=20, alpha=0.3"
+    plain = drawn_trace([9] * 200)
+    assert plain.certify(at_most=0.2, ks=[None]) == plain.certify(at_most=0.2)
     without = trace.certify(at_most=0.1, ks=[None])
     assert without.k is None is without.front and without == trace.certify(at_most=0.1, ks=[None])
     nothing = trace.certify(at_most=0.05, ks=[1])
@@ -420,7 +422,7 @@ def test_a_certificate_without_a_front_is_the_cascade(cascade, fronts, certified
     assert alone.pipeline(cascade) == cascade(alpha=0.4) == alone.pipeline(cascade, fronts["cached"])
 
 
-def test_the_identity_of_a_front(fronts, cache, models, saved):
+def test_the_identity_of_a_front(fronts, cache, models, saved, frame, tmp_path):
     known = {name: identity_of(front) for name, front in fronts.items()}
     assert len(set(known.values())) == len(known)
     assert known["cached"] == identity_of(cache.reranker(device="cpu", verbose=True))
@@ -434,6 +436,11 @@ def test_the_identity_of_a_front(fronts, cache, models, saved):
         (cache.reranker(), cache.reranker(DCBERT.from_pretrained(models["dcbert"], query_length=9))),
         (fronts["lengths"] + fronts["cached"], fronts["lengths"] + fronts["late"]),
     ]
+    again = DCBERT.from_pretrained(models["dcbert"], document_length=448)
+    for how, same in (({"query_length": 9}, False), ({}, True)):
+        other = again(**how).encode(frame[["docno", "text"]], tmp_path / str(how), shard_size=7)
+        known = again.encode(frame[["docno", "text"]], tmp_path / "known")
+        assert (identity_of(other.reranker()) == identity_of(known.reranker())) == same
     for one, other in changes:
         assert identity_of(one) != identity_of(other)
     assert identity_of(cascade(alpha=0.4, token_budget=99)) == identity_of(cascade(alpha=0.4))
